@@ -370,7 +370,7 @@ def _computed_last(
     return builder.conv2d(data, w, input_layout="nhwc", filter_layout="hwio")
 
 
-def computed_pixels() -> Iterator[Case]:
+def add_prologue() -> Iterator[Case]:
     """Inputs computed where they are loaded: four at a time, or one by one where they lie apart."""
     last = {"x": numbers("x", (2, 4, 5, 8)), "scale": numbers("s", (8,))}
     yield Case("computed last", _computed_last, last | {"w": numbers("w", (1, 1, 8, 12))}, GPU)
@@ -434,6 +434,6 @@ CASES = [
     *products(),
     *by_packed_weights(),
     *convolutions(),
-    *computed_pixels(),
+    *add_prologue(),
     *rows_of_products(),
 ]

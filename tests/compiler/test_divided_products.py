@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.compiler.test_gemm_emission import problem
-from webnn_py.engines.webgpu.compiler.kernels.costs import MOST_PARTS
+from webnn_py.engines.webgpu.compiler.kernels.costs import MAX_PARTS
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split, split_of
 
@@ -31,7 +31,7 @@ def split(of: GemmProblem, limits: Limits = LARGE, device: str = "") -> Split:
 )
 def test_convolutions_of_many_channels(limits: Limits, m: int, n: int, k: int) -> None:
     made = split(gathered(m, n, k), limits)
-    assert 2 <= made.parts <= MOST_PARTS
+    assert 2 <= made.parts <= MAX_PARTS
     assert k % (made.parts * made.tile.depth) == 0
     assert made.tile.storage(gathered(m, n, k)) <= limits.max_workgroup_storage
 

@@ -14,10 +14,10 @@ from tests.golden import Golden
 from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
-    COMPILED_SOON,
     COSTS,
     EIGHTS_COSTS,
     HALF_COSTS,
+    MAX_QUICK_MULTIPLICATIONS,
     Cost,
     Split,
     best_split,
@@ -130,8 +130,8 @@ def test_who_waits_gets_a_tile_that_is_compiled_soon(compute: str, rows: int, k:
     for one, other in zip(best[:2], sooner[:2], strict=True):
         if one is not None:
             assert other is not None
-            assert written(other) <= COMPILED_SOON
-            assert one == other or written(one) > COMPILED_SOON
+            assert written(other) <= MAX_QUICK_MULTIPLICATIONS
+            assert one == other or written(one) > MAX_QUICK_MULTIPLICATIONS
     assert sooner[2] == (best[:2] != sooner[:2])
     assert best != sooner or k != 384
 

@@ -27,7 +27,7 @@ from webnn_py.ir import Value
 MOST_INVOCATIONS = 3000 * 64
 """Of a kernel that leaves processors idle."""
 
-COMPILED_SOON = 4_000
+MAX_QUICK_MULTIPLICATIONS = 4_000
 """Characters that drivers compile in 50 ms. As one, kernels take them longer than by themselves,
 most of all those that differ in their buffers alone, and are compiled once."""
 
@@ -152,4 +152,4 @@ def _is_long(kernels: Sequence[Kernel]) -> bool:
     """Whether drivers take too long for them as one, where that may follow later."""
     length = sum(len(kernel.code) for kernel in kernels)
     numbers = (number for kernel in kernels for number in kernel.workgroups)
-    return length > COMPILED_SOON and may_follow_later(*numbers)
+    return length > MAX_QUICK_MULTIPLICATIONS and may_follow_later(*numbers)

@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
 from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel, emit, product_kernel
-from webnn_py.engines.webgpu.compiler.kernels.costs import agree
+from webnn_py.engines.webgpu.compiler.kernels.costs import prefer_equal_workgroups
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul import is_narrow
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
@@ -111,7 +111,7 @@ class _Writer:
         made = self._once(
             (product in self._beside, "rows"),
             rows,
-            lambda: product_kernel.emit_into_rows(make, node, make_rows, reduction) or [],
+            lambda: product_kernel.emit_split_k_into_rows(make, node, make_rows, reduction) or [],
             tile,
         )
         if not made:
@@ -165,7 +165,7 @@ def _of_one_size(
     for group in products_beside(fusion):
         builders = [make(root) for root in group]
         found = [problem for builder in builders if (problem := problem_of(builder)) is not None]
-        if not found or agree(found, gemm_limits(builders[0])):
+        if not found or prefer_equal_workgroups(found, gemm_limits(builders[0])):
             alike.update(group)
     return alike
 

@@ -1,4 +1,4 @@
-"""Kernels: one stored value each, by the template that fits its loop."""
+"""Kernels: WGSL that computes one stored value, from the template that suits its loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {
     STEPS: sequence_kernel.emit,
     ATTENTION: attention_kernel.emit,
 }
-"""What writes the kernels of the compiler's own operators."""
+"""Emitters for the compiler's own operators."""
 
 _TEMPLATES = (
     conv_direct.emit,
@@ -36,17 +36,17 @@ _TEMPLATES = (
     arg_kernel.emit,
     scan_kernel.emit,
 )
-"""Tried in order for a kernel with a loop; each may decline with None."""
+"""Templates for a kernel with a loop, in the order of trial; each returns None to decline."""
 
 
 def emit(make: Make, node: Node | None) -> list[Kernel]:
-    """The kernels that write a root: one, or one for each part of a large root.
+    """Return the kernels that write a root: one, or one for each part of a large root.
 
-    Scattering and the compiler's own operators take several.
+    Scatters, split-K products and the compiler's own operators take several.
 
     Args:
-        make: Begins a kernel of the root.
-        node: The node whose loop the kernel runs, with what is fused before and behind it; None if
+        make: Creates the builder of a kernel that writes the root.
+        node: The node whose loop the kernel runs; operators before and after it are fused. None if
             there is no loop.
     """
     if node is not None and node.op in OWN:
@@ -54,9 +54,9 @@ def emit(make: Make, node: Node | None) -> list[Kernel]:
     scattering = None if node is None else scatter_kernel.emit(make, node)
     if scattering is not None:
         return scattering
-    divided = None if node is None else product_kernel.emit_divided(make, node)
-    if divided is not None:
-        return divided
+    split_k = None if node is None else product_kernel.emit_split_k(make, node)
+    if split_k is not None:
+        return split_k
     builder = make()
     parts = builder.parts(builder.root)
     if node is not None and len(parts) == 1:

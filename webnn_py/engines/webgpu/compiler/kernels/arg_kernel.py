@@ -1,4 +1,4 @@
-"""arg_max and arg_min over many elements: a workgroup for each result, or for some side by side."""
+"""arg_max and arg_min of long lines: a tree reduction by a workgroup for one or more results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_py.ir import Node
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """Threads stride over a line, then halve their candidates; the first of equals wins."""
+    """Stride over a line with all threads, then reduce the candidates; the first of equals wins."""
     if node.op not in scan.BETTER or builder.storage(builder.root).per_word != 1:
         return None
     operand = next(node.operands)
@@ -20,8 +20,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     if threads == 1:
         return None
     results = node.output.size
-    each = beside_for(threads, operand, node.attrs["axis"], results, builder.features)
-    lanes = threads // each
+    results_per_group = beside_for(threads, operand, node.attrs["axis"], results, builder.features)
+    lanes = threads // results_per_group
     compute = builder.storage(operand).compute
     body = Body(builder)
     i, t, r = symbol("i"), symbol("t", lanes), symbol("r", count)
@@ -44,19 +44,19 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.preset(node.output, i, after.let(scan.as_position(after, node, "place"), "whole"))
     after.store(i, after.load(builder.root, i))
     builder.function("put", "i: u32, place: u32", "", after)
-    groups = grid(-(-results // each), builder.features.grid)
+    groups = grid(-(-results // results_per_group), builder.features.grid)
     own = symbol("t", threads)
     main = f"""struct Best {{ value: {compute}, place: u32 }}
 var<workgroup> shared_best: array<Best, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {place_in(groups) * each + own % each};
-  shared_best[t] = candidate(min(i, {results - 1}u), {own // each});
+  let i = {place_in(groups) * results_per_group + own % results_per_group};
+  shared_best[t] = candidate(min(i, {results - 1}u), {own // results_per_group});
   workgroupBarrier();
-  for (var s = {threads // 2}u; s > {each // 2}u; s = s >> 1u) {{
+  for (var s = {threads // 2}u; s > {results_per_group // 2}u; s = s >> 1u) {{
     if (t < s) {{ shared_best[t] = better(shared_best[t], shared_best[t + s]); }}
     workgroupBarrier();
   }}
-  if (t < {each}u && i < {results}u) {{ put(i, shared_best[t].place); }}
+  if (t < {results_per_group}u && i < {results}u) {{ put(i, shared_best[t].place); }}
 }}"""
     return builder.finish(node.op, main, groups)

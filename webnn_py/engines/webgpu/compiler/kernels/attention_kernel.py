@@ -1,8 +1,8 @@
 """Attention in one kernel: a workgroup takes some queries of one batch through all keys.
 
-Keys pass by in tiles, by way of workgroup memory. The greatest score so far and the sum of the
-exponentials are corrected as greater scores appear (online softmax), and so are the sums of
-values; the matrix of scores is never in memory.
+Tiles of keys pass through workgroup memory. An online softmax keeps the maximum score and the sum
+of exponentials, and rescales the sums of values when the maximum grows. The matrix of scores never
+reaches memory.
 """
 
 from __future__ import annotations
@@ -29,17 +29,22 @@ from webnn_py.engines.webgpu.compiler.legalize.attention import Attention
 from webnn_py.engines.webgpu.program.storage import literal
 from webnn_py.ir import Node, Value
 
-LOWEST = "-3.4028234663852886e38"
-"""Below which no finite score is. Infinite ones weigh nothing beside it."""
+LOWEST_F32 = "-3.4028234663852886e38"
+"""The lowest finite f32: the initial maximum. Scores of -inf weigh nothing beside it."""
 
 
 def emit(make: Make, node: Node) -> list[Kernel]:
-    """The kernel of a node of ATTENTION."""
+    """Return the kernel of a node of ATTENTION."""
     return [_AttentionKernel(make(), node).kernel()]
 
 
 class _AttentionKernel:
-    """The kernel of one node."""
+    """Emitter of one attention kernel.
+
+    Invocations of a workgroup form teams. A team is a grid of `DOWN` groups of queries by `ACROSS`
+    groups of keys. Each team takes a tile of keys of its own; the teams' results are merged at the
+    end.
+    """
 
     def __init__(self, builder: KernelBuilder, node: Node) -> None:
         self.builder, self.node = builder, node
@@ -49,38 +54,38 @@ class _AttentionKernel:
         self.batches = math.prod(self.batch)
         self.compute = product_type(builder, node, self.queries, self.keys, self.values)
         self.tile = tile = tile_for(node, self.compute, builder.features)
-        # The depth, in equal parts of vec4s.
+        # The depth in vec4s, in equal parts.
         fours = -(-self.depth // 4)
         self.parts = -(-fours // DEPTH)
         self.part = -(-fours // self.parts)
-        self.stride = self.part | 1  # odd, so that keys side by side lie in different banks
-        # Values, by vec4s of their width; where these are few, invocations share keys out.
+        self.stride = self.part | 1  # odd, so that adjacent keys lie in different memory banks
+        # Vec4s of the values' width; where they are few, invocations split the keys between them.
         self.groups = -(-self.width // 4)
         self.shares = 1
         while self.shares * 2 * self.groups <= ACROSS:
             self.shares *= 2
         self.across = ACROSS // self.shares
         self.fours = -(-self.groups // self.across)
-        self.held = tile.columns * self.stride
+        self.held_vectors = tile.columns * self.stride
         self.chunk = tile.columns
-        while self.chunk * self.groups > self.held and self.chunk > self.shares:
+        while self.chunk * self.groups > self.held_vectors and self.chunk > self.shares:
             self.chunk //= 2
-        self.held = max(self.held, self.chunk * self.groups)
+        self.held_vectors = max(self.held_vectors, self.chunk * self.groups)
         self.whole_tiles = not may_leave_remainder(self.columns, tile.columns * tile.teams)
 
     @property
     def vec4(self) -> str:
-        """Four elements as they are multiplied."""
+        """The WGSL type of four elements that are multiplied."""
         return f"vec4<{self.compute}>"
 
     def kernel(self) -> Kernel:
-        """The kernel, with what is fused behind it."""
+        """Return the kernel with its fused epilogue."""
         builder, tile = self.builder, self.tile
         builder.vector_out = builder.writes_vectors(self.width)
         emit_epilogue(builder, self.node)
-        add_load4(builder, "query4", self.queries, self.batch, self.compute)
-        add_load4(builder, "key4", self.keys, self.batch, self.compute, turned=True)
-        add_load4(builder, "value4", self.values, self.batch, self.compute)
+        add_vec4_load(builder, "query4", self.queries, self.batch, self.compute)
+        add_vec4_load(builder, "key4", self.keys, self.batch, self.compute, transposed=True)
+        add_vec4_load(builder, "value4", self.values, self.batch, self.compute)
         add_score(builder, self.node)
         tiles = -(-self.rows // tile.rows)
         groups = grid(self.batches * tiles, builder.features.grid)
@@ -99,18 +104,18 @@ class _AttentionKernel:
             f"  let across = u % {ACROSS}u;",
             f"  let share = across / {self.across}u;",
             f"  let lane = across % {self.across}u;",
-            *(f"  var top{q} = vec4<f32>({LOWEST});" for q in self._fours),
-            *(f"  var total{q} = vec4<f32>();" for q in self._fours),
+            *(f"  var top{q} = vec4<f32>({LOWEST_F32});" for q in self._query_vectors),
+            *(f"  var total{q} = vec4<f32>();" for q in self._query_vectors),
             *(f"  var sum{r}_{n} = vec4<f32>();" for r, n in self._sums()),
             f"  for (var tile = 0u; tile < {-(-self.columns // at_once)}u; tile++) {{",
             f"    let first = {first};",
             *("    " + line for line in self._tile()),
             "  }",
-            *("  " + line for line in self._end()),
+            *("  " + line for line in self._finish()),
         ]
         shared = {
             "queries": (self.vec4, self.part * tile.rows),
-            "held": (self.vec4, self.held * tile.teams),
+            "held": (self.vec4, self.held_vectors * tile.teams),
             "weights": (self.vec4, tile.columns * DOWN * tile.fours * tile.teams),
             "exchanged": ("vec4<f32>", tile.invocations * tile.fours),
         }
@@ -130,18 +135,18 @@ class _AttentionKernel:
         return builder.finish(self.node.op, main, groups)
 
     @property
-    def _fours(self) -> range:
-        """The numbers of an invocation's vec4s of queries."""
+    def _query_vectors(self) -> range:
+        """Indices of an invocation's vec4s of queries."""
         return range(self.tile.fours)
 
     def _slot(self, across: str = "across", team: str = "team") -> list[str]:
-        """The places of an invocation's vec4s of queries, as exchanged."""
+        """Return where an invocation's vec4s of queries lie in `exchanged`."""
         fours = self.tile.fours
         base = f"(({team} * {ACROSS}u + {across}) * {DOWN}u + down) * {fours}u"
-        return [f"{base} + {q}u" for q in self._fours]
+        return [f"{base} + {q}u" for q in self._query_vectors]
 
     def _exchange(self, names: list[str]) -> list[str]:
-        """A vec4 of queries of each invocation made known to all."""
+        """Share a vec4 of queries of each invocation with the workgroup."""
         puts = zip(self._slot(), names, strict=True)
         return [
             "workgroupBarrier();",
@@ -150,54 +155,58 @@ class _AttentionKernel:
         ]
 
     def _over_row(self, operator: str, q: int) -> str:
-        """What the invocations of a row have exchanged, together."""
-        return _tree(operator, [f"exchanged[{self._slot(f'{n}u')[q]}]" for n in range(ACROSS)])
+        """Combine the exchanged values of the invocations of a row."""
+        return _tree_reduction(
+            operator, [f"exchanged[{self._slot(f'{n}u')[q]}]" for n in range(ACROSS)]
+        )
 
     def _over_teams(self, operator: str, q: int) -> str:
-        """What the teams have exchanged, together."""
+        """Combine the exchanged values of the teams."""
         teams = range(self.tile.teams)
-        return _tree(operator, [f"exchanged[{self._slot(team=f'{n}u')[q]}]" for n in teams])
+        return _tree_reduction(
+            operator, [f"exchanged[{self._slot(team=f'{n}u')[q]}]" for n in teams]
+        )
 
     def _sums(self) -> list[tuple[int, int]]:
-        """The numbers of an invocation's sums: queries, and vec4s of the width."""
+        """Index pairs of an invocation's sums: query, vec4 of the width."""
         return [(r, n) for r in range(self.tile.each) for n in range(self.fours)]
 
-    # A tile of keys
+    # One tile of keys
 
     def _tile(self) -> list[str]:
-        """From the queries and the keys to the sums of values."""
+        """Process one tile of keys: scores, softmax weights, sums of values."""
         lines = [f"var s{r}_{k} = 0.0;" for r, k in self._pairs]
         if self.parts == 1:
-            lines += self._products(constant(0))
+            lines += self._score_products(constant(0))
         else:
             lines.append(f"for (var part = 0u; part < {self.parts}u; part++) {{")
-            lines += self._products(symbol("part", self.parts))
+            lines += self._score_products(symbol("part", self.parts))
             lines.append("}")
-        lines += self._scored()
-        lines += ["workgroupBarrier();", *self._loads_values(constant(0)), *self._weighted()]
+        lines += self._changed_scores()
+        lines += ["workgroupBarrier();", *self._load_values(constant(0)), *self._softmax_weights()]
         chunks = self.tile.columns // self.chunk
         if chunks == 1:
-            return [*lines, *self._added(constant(0))]
+            return [*lines, *self._add_values(constant(0))]
         chunk = symbol("chunk", chunks)
         return [
             *lines,
             f"for (var chunk = 0u; chunk < {chunks}u; chunk++) {{",
             "if (chunk > 0u) {",
             "workgroupBarrier();",
-            *self._loads_values(chunk),
+            *self._load_values(chunk),
             "workgroupBarrier();",
             "}",
-            *self._added(chunk),
+            *self._add_values(chunk),
             "}",
         ]
 
     @property
     def _pairs(self) -> list[tuple[int, int]]:
-        """The numbers of an invocation's scores: queries and keys."""
+        """Index pairs of an invocation's scores: query, key."""
         return [(r, k) for r in range(self.tile.each) for k in range(self.tile.keys)]
 
-    def _products(self, part: Index) -> list[str]:
-        """The scores' products, over a part of the depth."""
+    def _score_products(self, part: Index) -> list[str]:
+        """Add q · k over one part of the depth."""
         tile, pairs = self.tile, self._pairs
         fours = -(-self.depth // 4)
         lines = ["workgroupBarrier();"]
@@ -219,7 +228,7 @@ class _AttentionKernel:
 
         row = f"min(first_row + {{}}, {self.rows - 1}u)"
         load("query4", "t", tile.rows, row, f"queries[{{four}} * {tile.rows}u + {{item}}]")
-        key = f"held[team * {self.held}u + {{item}} * {self.stride}u + {{four}}]"
+        key = f"held[team * {self.held_vectors}u + {{item}} * {self.stride}u + {{four}}]"
         load("key4", "u", tile.columns, f"min(first + {{}}, {self.columns - 1}u)", key)
         lines.append("workgroupBarrier();")
         halves = self.compute == "f16"
@@ -231,7 +240,8 @@ class _AttentionKernel:
             for r in range(tile.each)
         ]
         lines += [
-            f"let k{k} = held[team * {self.held}u + (across + {k * ACROSS}u) * {self.stride}u + d];"
+            f"let k{k} = held[team * {self.held_vectors}u + (across + {k * ACROSS}u)"
+            f" * {self.stride}u + d];"
             for k in range(tile.keys)
         ]
         for r, k in pairs:
@@ -247,8 +257,8 @@ class _AttentionKernel:
             ]
         return lines
 
-    def _scored(self) -> list[str]:
-        """The scores changed, by key as vec4s over the queries, and the greatest ones exchanged."""
+    def _changed_scores(self) -> list[str]:
+        """Apply the changes to the scores, as vec4s over queries, and share each key's maximum."""
         tile = self.tile
         lines = [
             f"let row{r} = min(first_row + down * {tile.each}u + {r}u, {self.rows - 1}u);"
@@ -258,24 +268,24 @@ class _AttentionKernel:
             lines.append(f"let column{k} = first + across + {k * ACROSS}u;")
             column = f"min(column{k}, {self.columns - 1}u)"
             column = f"column{k}" if self.whole_tiles else column
-            for q in self._fours:
+            for q in self._query_vectors:
                 four = range(4 * q, 4 * q + 4)
                 each = ", ".join(f"score(batch, row{r}, {column}, s{r}_{k})" for r in four)
                 value = f"vec4<f32>({each})"
                 if not self.whole_tiles:
                     inside = f"column{k} < {self.columns}u"
-                    value = f"select(vec4<f32>({LOWEST}), {value}, {inside})"
+                    value = f"select(vec4<f32>({LOWEST_F32}), {value}, {inside})"
                 lines.append(f"let c{k}_{q} = {value};")
         for q, slot in enumerate(self._slot()):
-            greatest = _tree("max", [f"c{k}_{q}" for k in range(tile.keys)])
+            greatest = _tree_reduction("max", [f"c{k}_{q}" for k in range(tile.keys)])
             lines.append(f"exchanged[{slot}] = {greatest};")
         return lines
 
-    def _weighted(self) -> list[str]:
-        """Exponentials of the scores, and what was summed before corrected."""
+    def _softmax_weights(self) -> list[str]:
+        """Compute the softmax weights; rescale the sums to the new maximum."""
         tile = self.tile
         lines = ["workgroupBarrier();"]
-        for q in self._fours:
+        for q in self._query_vectors:
             lines += [
                 f"let greatest{q} = max(top{q}, {self._over_row('max', q)});",
                 f"let less{q} = exp(top{q} - greatest{q});",
@@ -287,7 +297,7 @@ class _AttentionKernel:
                     value = f"select(vec4<f32>(), {value}, column{k} < {self.columns}u)"
                 lines.append(f"let w{k}_{q} = {value};")
                 kept = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
-                place = self._weight(f"across + {k * ACROSS}u", q)
+                place = self._weight_index(f"across + {k * ACROSS}u", q)
                 lines.append(f"weights[{place}] = {kept};")
             added = " + ".join(f"w{k}_{q}" for k in range(tile.keys))
             lines.append(f"total{q} = total{q} * less{q} + ({added});")
@@ -295,13 +305,13 @@ class _AttentionKernel:
         lines.append("workgroupBarrier();")
         return lines
 
-    def _weight(self, key: str, q: int) -> str:
-        """The place of the weights of four queries for a key of the team's tile."""
+    def _weight_index(self, key: str, q: int) -> str:
+        """Return where the weights of four queries lie, for a key of the team's tile."""
         fours = self.tile.fours
         return f"((team * {self.tile.columns}u + {key}) * {DOWN}u + down) * {fours}u + {q}u"
 
-    def _loads_values(self, chunk: Index) -> list[str]:
-        """Values of a chunk of the tile's keys in the place of the keys."""
+    def _load_values(self, chunk: Index) -> list[str]:
+        """Load the values of a chunk of keys over the shared keys."""
         lines = []
         count = self.chunk * self.groups
         for begin in range(0, count, TEAM):
@@ -309,16 +319,16 @@ class _AttentionKernel:
             item, four = here // self.groups, (here % self.groups).min(self.groups - 1)
             column = f"first + {chunk * self.chunk + item}"
             value = f"value4(batch, min({column}, {self.columns - 1}u), {four})"
-            if not self.whole_tiles:  # what is infinite there would not weigh nothing
+            if not self.whole_tiles:  # infinite values beyond the end would give NaN at weight 0
                 value = f"select({self.vec4}(), {value}, {column} < {self.columns}u)"
-            put = f"held[team * {self.held}u + {here}] = {value};"
+            put = f"held[team * {self.held_vectors}u + {here}] = {value};"
             if begin + TEAM > count:
                 put = f"if ({here} < {count}u) {{ {put} }}"
             lines.append(put)
         return lines
 
-    def _added(self, chunk: Index) -> list[str]:
-        """The values of a chunk of keys, times their weights, added to the sums."""
+    def _add_values(self, chunk: Index) -> list[str]:
+        """Add the values of a chunk of keys, times their weights."""
         halves, shares = self.compute == "f16", self.shares
         lines = []
         if halves:
@@ -326,10 +336,14 @@ class _AttentionKernel:
         lines.append(f"for (var j = 0u; j < {self.chunk // shares}u; j++) {{")
         lines.append(f"let key = j * {shares}u + share;" if shares > 1 else "let key = j;")
         place = chunk * self.chunk + symbol("key", self.chunk)
-        lines += [f"let w{q} = weights[{self._weight(str(place), q)}];" for q in self._fours]
+        lines += [
+            f"let w{q} = weights[{self._weight_index(str(place), q)}];" for q in self._query_vectors
+        ]
         for n in range(self.fours):
             four = (symbol("lane", self.across) + n * self.across).min(self.groups - 1)
-            lines.append(f"let v{n} = held[team * {self.held}u + key * {self.groups}u + {four}];")
+            lines.append(
+                f"let v{n} = held[team * {self.held_vectors}u + key * {self.groups}u + {four}];"
+            )
         into = "g" if halves else "sum"
         for r, n in self._sums():
             weight = f"{self.vec4}(w{r // 4}.{'xyzw'[r % 4]})"
@@ -339,20 +353,20 @@ class _AttentionKernel:
             lines += [f"sum{r}_{n} += vec4<f32>(g{r}_{n});" for r, n in self._sums()]
         return lines
 
-    # The end
+    # After the last tile
 
-    def _end(self) -> list[str]:
-        """What invocations have, added up and written."""
+    def _finish(self) -> list[str]:
+        """Merge the teams' sums, divide by the softmax denominator, and store."""
         tile = self.tile
-        lines = self._exchange([f"total{q}" for q in self._fours])
-        lines += [f"var whole{q} = {self._over_row('+', q)};" for q in self._fours]
+        lines = self._exchange([f"total{q}" for q in self._query_vectors])
+        lines += [f"var whole{q} = {self._over_row('+', q)};" for q in self._query_vectors]
         if tile.teams > 1:
-            lines += self._exchange([f"top{q}" for q in self._fours])
-            for q in self._fours:
+            lines += self._exchange([f"top{q}" for q in self._query_vectors])
+            for q in self._query_vectors:
                 lines.append(f"let less{q} = exp(top{q} - {self._over_teams('max', q)});")
                 lines.append(f"whole{q} *= less{q};")
-            lines += self._exchange([f"whole{q}" for q in self._fours])
-            lines += [f"whole{q} = {self._over_teams('+', q)};" for q in self._fours]
+            lines += self._exchange([f"whole{q}" for q in self._query_vectors])
+            lines += [f"whole{q} = {self._over_teams('+', q)};" for q in self._query_vectors]
             lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
         helpers = [(team, share) for team in range(tile.teams) for share in range(self.shares)][1:]
         if helpers:
@@ -362,7 +376,7 @@ class _AttentionKernel:
                     "workgroupBarrier();",
                     f"exchanged[t] = sum{r}_{n};",
                     "workgroupBarrier();",
-                    f"if (team + share == 0u) {{ sum{r}_{n} += {_tree('+', others)}; }}",
+                    f"if (team + share == 0u) {{ sum{r}_{n} += {_tree_reduction('+', others)}; }}",
                 ]
             lines.append("if (team + share > 0u) { return; }")
         batch, row = symbol("batch", self.batches), symbol("row", self.rows)
@@ -373,12 +387,14 @@ class _AttentionKernel:
             for n in range(self.fours):
                 four = symbol("lane", self.across) + n * self.across
                 lines.append(f"let result{n} = sum{r}_{n} / whole{r // 4}.{'xyzw'[r % 4]};")
-                lines += self._puts((batch * self.rows + row) * self.width, four, f"result{n}")
+                lines += self._store_vector(
+                    (batch * self.rows + row) * self.width, four, f"result{n}"
+                )
             lines.append("}")
         return lines
 
-    def _puts(self, first: Index, four: Index, value: str) -> list[str]:
-        """Four elements of a row written."""
+    def _store_vector(self, first: Index, four: Index, value: str) -> list[str]:
+        """Store four elements of a row."""
         place = first + four * 4
         if self.builder.vector_out:
             put = f"put4({place}, {value});"
@@ -389,8 +405,8 @@ class _AttentionKernel:
         ]
 
 
-def _tree(operator: str, terms: list[str]) -> str:
-    """All terms together, in few steps that wait for each other."""
+def _tree_reduction(operator: str, terms: list[str]) -> str:
+    """Combine all terms as a balanced tree, which shortens the chain of dependent operations."""
     while len(terms) > 1:
         pairs = zip(terms[::2], terms[1::2], strict=False)
         odd = terms[-1:] if len(terms) % 2 else []
@@ -399,34 +415,36 @@ def _tree(operator: str, terms: list[str]) -> str:
     return terms[0]
 
 
-def add_load4(
+def add_vec4_load(
     builder: KernelBuilder,
     name: str,
     value: Value,
     batch: Sequence[int],
     compute: Literal["f32", "f16"],
-    turned: bool = False,
+    transposed: bool = False,
 ) -> None:
-    """A function of a batch, a row and the number of four elements of it, zeros beyond the end.
+    """Add a function that loads four elements of a row; elements beyond its end are zeros.
+
+    Its parameters are the batch, the row, and the index of the vec4 in the row.
 
     Args:
-        builder: Of the kernel.
-        name: Of the function.
+        builder: The kernel's builder.
+        name: Name of the function.
         value: A matrix operand [..., rows, columns].
         batch: The product's batch dimensions.
         compute: The type of the elements.
-        turned: The function is one of a column, and of four of its elements.
+        transposed: Whether the function loads from a column instead.
     """
     operand = Operand(builder, value, f"{name}_one", tuple(batch), compute)
-    other, along = value.shape[-2:][:: -1 if turned else 1]
+    other, along = value.shape[-2:][:: -1 if transposed else 1]
     at_batch, at = symbol("batch", math.prod(batch)), symbol("at", other)
     four = symbol("four", -(-along // 4))
 
     def place(element: Index) -> tuple[Index, Index, Index]:
-        return (at_batch, element, at) if turned else (at_batch, at, element)
+        return (at_batch, element, at) if transposed else (at_batch, at, element)
 
     vectors = operand.vectors(4)
-    if vectors is not None and vectors[1] == ("row" if turned else "column"):
+    if vectors is not None and vectors[1] == ("row" if transposed else "column"):
         text = vectors[0](*place(four * 4))
     else:
         parts = []
@@ -442,7 +460,7 @@ def add_load4(
 
 
 def add_score(builder: KernelBuilder, node: Node) -> None:
-    """A function `score`: one with all its changes, by its batch, row and column."""
+    """Add the function `score`, which applies all changes to one score."""
     what: Attention = node.attrs["what"]
     _, keys, _, *others = node.operands
     *batch, rows, _ = node.output.shape

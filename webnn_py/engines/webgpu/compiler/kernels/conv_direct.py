@@ -1,8 +1,8 @@
-"""2-D convolutions for software adapters: registers and straight loads, no tiles, no barriers.
+"""2-D convolutions for software adapters: registers and direct loads, no tiles, no barriers.
 
-An invocation computes four neighbouring pixels of a few output channels. The channels are the same
-for a whole workgroup, so the weights are loaded once for all its invocations; a loaded pixel serves
-every channel and every tap that it lies under.
+An invocation computes four adjacent pixels of a few output channels. All invocations of a workgroup
+have the same channels, so the weights are loaded once. A loaded pixel serves every channel and
+every tap over it.
 """
 
 from __future__ import annotations
@@ -17,31 +17,35 @@ from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 
-STRIP = 4
-MOST_CHANNELS = 4
-WORKGROUP = 64
-WIDEST = 16
-"""Taps of a row, which are all written out, up to which the kernel stays small."""
+STRIP_PIXELS = 4
+"""Pixels of an invocation."""
+MAX_CHANNELS = 4
+"""Output channels of an invocation."""
+WORKGROUP_SIZE = 64
+MAX_ROW_TAPS = 16
+"""Taps of a row, which are unrolled, up to which the kernel stays small."""
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """A convolution with its epilogue, on software adapters."""
+    """Return a convolution with its epilogue, on software adapters; else None."""
     root = builder.storage(builder.root)
     if node.op != "conv2d" or root.per_word != 1 or builder.features.kind != "cpu":
         return None
-    if builder.tile:  # which only products have
+    if builder.tile:  # only matrix products have tiles
         return None
     conv = Convolution(builder, node)
-    if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
+    if conv.kw > MAX_ROW_TAPS or conv.ins * conv.kh > LONG:
         return None
     if builder.computes(conv.data) or builder.computes(conv.filter):
         return None
-    reach = (STRIP - 1) * node.attrs["strides"][1] + (conv.kw - 1) * node.attrs["dilations"][1]
-    if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too
+    reach = (STRIP_PIXELS - 1) * node.attrs["strides"][1] + (conv.kw - 1) * node.attrs["dilations"][
+        1
+    ]
+    if reach > MAX_DIMENSION:  # columns past the end need 32-bit indices, too
         return None
-    strips = -(-conv.width // STRIP) * conv.height
+    strips = -(-conv.width // STRIP_PIXELS) * conv.height
     rows = conv.batch * conv.channels // _channels(conv)
-    groups = (-(-strips // WORKGROUP), rows, 1)
+    groups = (-(-strips // WORKGROUP_SIZE), rows, 1)
     if any(count > builder.features.grid for count in groups):
         return None
     builder.vector_out = conv.layout == "nchw" and builder.writes_vectors(conv.width)
@@ -51,30 +55,31 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 
 def _channels(conv: Convolution) -> int:
-    """Output channels of an invocation: a divisor of the group's."""
-    return max(n for n in range(1, MOST_CHANNELS + 1) if conv.per_group % n == 0)
+    """Return the output channels of an invocation: a divisor of the group's."""
+    return max(n for n in range(1, MAX_CHANNELS + 1) if conv.per_group % n == 0)
 
 
 def _main(builder: KernelBuilder, conv: Convolution) -> str:
+    """Emit the entry point."""
     channels = _channels(conv)
     blocks = conv.channels // channels
-    across = -(-conv.width // STRIP)
+    across = -(-conv.width // STRIP_PIXELS)
     q, row, o = symbol("q", across * conv.height), symbol("wid.y"), symbol("o", conv.channels)
     lines = [
-        f"@compute @workgroup_size({WORKGROUP})",
+        f"@compute @workgroup_size({WORKGROUP_SIZE})",
         "fn main(@builtin(workgroup_id) wid: vec3<u32>,"
         " @builtin(local_invocation_index) lid: u32) {",
-        f"  let q = wid.x * {WORKGROUP}u + lid;",
+        f"  let q = wid.x * {WORKGROUP_SIZE}u + lid;",
         f"  if (q >= {across * conv.height}u) {{ return; }}",
         f"  let oy = {q // across};",
-        f"  let ox = {q % across * STRIP};",
+        f"  let ox = {q % across * STRIP_PIXELS};",
         f"  let n = {row // blocks};",
         f"  let o = {row % blocks * channels};",
         f"  let first = {o // conv.per_group * conv.ins};",
         *(f"  var acc{r} = vec4<f32>(0.0);" for r in range(channels)),
         f"  for (var k = 0u; k < {conv.ins}u; k++) {{",
     ]
-    # Only the row of taps is unrolled: larger code costs software drivers minutes to compile.
+    # Unroll only the row of taps: software drivers take minutes to compile larger code.
     lines.append(f"    for (var ky = 0u; ky < {conv.kh}u; ky++) {{")
     lines += [*_row(builder, conv, channels), "    }"]
     lines += ["  }", *_stores(builder, conv, channels), "}"]
@@ -82,16 +87,18 @@ def _main(builder: KernelBuilder, conv: Convolution) -> str:
 
 
 def _row(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
-    """One row of taps: load the pixels under it once, then multiply and add."""
+    """Emit one row of taps: load the pixels under it once, then multiply and add."""
     attrs = conv.node.attrs
     stride, dilation = attrs["strides"][1], attrs["dilations"][1]
-    offsets = sorted({p * stride + x * dilation for p in range(STRIP) for x in range(conv.kw)})
+    offsets = sorted(
+        {p * stride + x * dilation for p in range(STRIP_PIXELS) for x in range(conv.kw)}
+    )
     lines = [f"      {line}" for line in _pixels(builder, conv, offsets)]
     weights = builder.storage(conv.filter)
     at = builder.element(conv.filter)
     o, k, ky = symbol("o", conv.channels), symbol("k", conv.ins), symbol("ky", conv.kh)
     for x in range(conv.kw):
-        lanes = ", ".join(f"s{p * stride + x * dilation}" for p in range(STRIP))
+        lanes = ", ".join(f"s{p * stride + x * dilation}" for p in range(STRIP_PIXELS))
         lines.append(f"      let v{x} = vec4<f32>({lanes});")
         for r in range(channels):
             place = {"o": o + r, "i": k, "h": ky, "w": constant(x)}
@@ -102,7 +109,7 @@ def _row(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
 
 
 def _pixels(builder: KernelBuilder, conv: Convolution, offsets: list[int]) -> list[str]:
-    """Names s<offset> for the pixels of one input row, zeros outside."""
+    """Emit names s<offset> for the pixels of one input row, zeros outside."""
     attrs = conv.node.attrs
     height, width = dims(conv.data.shape, conv.layout, "hw")
     top, left = attrs["padding"][0], attrs["padding"][2]
@@ -115,10 +122,10 @@ def _pixels(builder: KernelBuilder, conv: Convolution, offsets: list[int]) -> li
     if not safe_row:
         lines.append(f"let row = {row.min(height - 1)};")
         row = symbol("row", height)
-    last = (-(-conv.width // STRIP) * STRIP - 1) * attrs["strides"][1]
+    last = (-(-conv.width // STRIP_PIXELS) * STRIP_PIXELS - 1) * attrs["strides"][1]
     last += (conv.kw - 1) * attrs["dilations"][1] - left
     safe_column = left == 0 and last < width
-    # What is below 0 is huge.
+    # Negative coordinates wrap to huge ones.
     checks = [] if safe_row else [f"(iy < {height}u)"]
     storage = builder.storage(conv.data)
     for offset in offsets:
@@ -131,13 +138,14 @@ def _pixels(builder: KernelBuilder, conv: Convolution, offsets: list[int]) -> li
         pixel = builder.places.at(conv.data, flat(conv.layout, conv.data, place))
         value = storage.load(builder.element(conv.data), pixel)
         if inside:
-            # Not &&: SwiftShader needs minutes for the branches of a few dozen of them.
+            # Not &&: SwiftShader takes minutes to compile the branches of a few dozen.
             value = f"select(0.0, {value}, {' & '.join(inside)})"
         lines.append(f"let s{offset} = {value};")
     return lines
 
 
 def _stores(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
+    """Emit the stores of all channels."""
     lines: list[str] = []
     n, o = symbol("n", conv.batch), symbol("o", conv.channels)
     oy, ox = symbol("oy", conv.height), symbol("ox")
@@ -147,10 +155,10 @@ def _stores(builder: KernelBuilder, conv: Convolution, channels: int) -> list[st
             index = flat(conv.layout, conv.node.output, place)
             lines.append(f"  {conv.put('put4', index, o + r, f'acc{r}')}")
             continue
-        for p in range(STRIP):
+        for p in range(STRIP_PIXELS):
             index = flat(conv.layout, conv.node.output, place | {"w": ox + p})
             store = conv.put("put", index, o + r, f"acc{r}.{'xyzw'[p]}")
-            always = conv.width % STRIP == 0 or p == 0
+            always = conv.width % STRIP_PIXELS == 0 or p == 0
             lines.append(
                 f"  {store}" if always else f"  if ({ox + p} < {conv.width}u) {{ {store} }}"
             )

@@ -1,7 +1,7 @@
-"""2-D convolutions as matrix products whose operand is gathered from the input.
+"""2-D convolutions as implicit GEMM: an im2col operand is gathered from the input.
 
 NCHW: filter [o, k] times windows [k, h * w]. NHWC: windows [h * w, k] times filter [k, o]. The
-index k runs over input channel, row and column of the filter in the filter's own order of memory.
+index k runs over input channel, row and column of the filter, in the filter's memory order.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
-FEWEST_CHANNELS = 4
+MIN_GROUP_CHANNELS = 4
 """Output channels of a group from which a matrix product pays."""
 
 
 class Convolution:
-    """The numbers of a convolution, and the WGSL that reads its operands."""
+    """The sizes of a convolution, and emitters of WGSL that reads its operands."""
 
     def __init__(self, builder: KernelBuilder, node: Node) -> None:
         data, filter_, bias = node.inputs
@@ -36,7 +36,7 @@ class Convolution:
         self.data, self.filter, self.bias = data, filter_, bias
         attrs = node.attrs
         self.layout: str = attrs["input_layout"]
-        self._planar = self.layout == "nchw"
+        self._is_nchw = self.layout == "nchw"
         self.filter_layout: str = attrs["filter_layout"]
         outs, self.ins, self.kh, self.kw = dims(filter_.shape, self.filter_layout, "oihw")
         self.groups: int = attrs["groups"]
@@ -50,14 +50,14 @@ class Convolution:
 
     @property
     def is_pixelwise(self) -> bool:
-        """Whether the window is one pixel and moves by one."""
+        """Whether the window is one pixel, with stride 1 and no padding."""
         attrs = self.node.attrs
         moves = (*attrs["strides"], self.kh, self.kw)
         return moves == (1, 1, 1, 1) and not any(attrs["padding"])
 
     @property
     def order(self) -> str:
-        """The letters of the filter's dimensions that make k."""
+        """The letters of the filter's dimensions that form k."""
         return self.filter_layout.replace("o", "")
 
     @property
@@ -65,21 +65,21 @@ class Convolution:
         return {"i": self.ins, "h": self.kh, "w": self.kw}
 
     def tap(self, k: Index) -> dict[str, Index]:
-        """Channel, row and column of the filter for an index k."""
+        """Return channel, row and column of the filter for an index k."""
         shape = [self._sizes[letter] for letter in self.order]
         return {letter: coordinate(shape, axis, k) for axis, letter in enumerate(self.order)}
 
     def window(self, batch: Index, k: Index, place: Index) -> str:
-        """The input's element under tap k of an output place."""
+        """Emit the input element under tap k of an output pixel."""
         tap = self.tap(k)
         return f"window({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {place})"
 
     def window_function(
         self, load: Callable[[Index, Index], str] | None = None, width: int = 1
     ) -> None:
-        """`window(batch, i, h, w, p)`: the input's element under a tap of place p, 0 outside.
+        """Add `window(batch, i, h, w, p)`: the input element under a tap of pixel p, 0 outside.
 
-        With loads of several channels from i on it is `window4` or `window8`.
+        With a load of 4 or 8 channels from i on, the function is `window4` or `window8`.
         """
         kind = {1: self.compute, 4: f"vec4<{self.compute}>", 8: EIGHT}[width]
         body = Body(self.builder)
@@ -102,7 +102,7 @@ class Convolution:
         self.builder.function(name, parameters, kind, body)
 
     def _return(self, body: Body, value: Value, place: Index) -> None:
-        """The end of a function: an element of an operand."""
+        """Emit the end of a function: return an element of an operand."""
         if self.compute == "f32":
             body.line(f"return {body.load(value, place)};")
         elif self.builder.computes(value):
@@ -112,11 +112,11 @@ class Convolution:
             body.line(f"return {self.builder.element(value)(str(at))};")
 
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
-        """Image and group of a batch index."""
+        """Return image and group of a batch index."""
         return batch // self.groups, batch % self.groups
 
     def weight_function(self) -> None:
-        """`weight(batch, o, k)`: the filter's element for an output channel of the group."""
+        """Add `weight(batch, o, k)`: the filter element for an output channel of the group."""
         body = Body(self.builder)
         _, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {
@@ -129,64 +129,65 @@ class Convolution:
     def store(
         self, function: str, batch: Index, channel: Index, position: Index, value: str
     ) -> str:
-        """The statement that writes an output element of a group, or four by `put4`."""
+        """Emit the statement that stores one output element of a group, or four by `put4`."""
         own = self.split_batch(batch)[1] * self.per_group + channel
         return self.put(function, self.place(batch, channel, position), own, value)
 
     def place(self, batch: Index, channel: Index, position: Index) -> Index:
-        """The flat index of an output element of a group."""
+        """Return the flat index of an output element of a group."""
         image, group = self.split_batch(batch)
         own = group * self.per_group + channel
-        if self._planar:
+        if self._is_nchw:
             return (image * self.channels + own) * self.area + position
         return (image * self.area + position) * self.channels + own
 
     def put_at(self, function: str, place: Index, value: str) -> str:
-        """The call of a function that the epilogue has, for a flat index alone."""
+        """Emit the call of an epilogue function; derive the channel from the flat index."""
         return self.put(function, place, self._channel(place), value)
 
     def put(self, function: str, place: Index, channel: Index, value: str) -> str:
-        """The call of a function that the epilogue has."""
+        """Emit the call of an epilogue function."""
         return f"{function}({place}, {channel}, {value});"
 
     def emit_epilogue(self) -> None:
-        """The functions that `put` calls, which are told the channel."""
+        """Add the epilogue functions that `put` calls, with a channel parameter."""
         channel = self._channel(symbol("i"))
         finish = self._add_bias if self.bias is not None else None
-        emit_epilogue(self.builder, self.node, finish, channel, step=0 if self._planar else 1)
+        emit_epilogue(self.builder, self.node, finish, channel, step=0 if self._is_nchw else 1)
 
     def _channel(self, index: Index) -> Index:
-        """The channel of an output element."""
+        """Return the channel of an output element."""
         return coordinate(self.node.output.shape, self.layout.index("c"), index)
 
     def _add_bias(self, body: Body, index: Index, total: str) -> str:
-        """The result with its channel's bias."""
+        """Add the channel's bias to the result."""
         assert self.bias is not None
         return f"{total} + {body.load(self.bias, self._channel(index))}"
 
 
 def product(builder: KernelBuilder, node: Node) -> Product | None:
-    """The product that computes a convolution; None if its groups are too small for one."""
+    """Return a convolution as a matrix product; None if its groups are too small for one."""
     if node.op != "conv2d" or builder.storage(builder.root).per_word != 1:
         return None
     conv = Convolution(builder, node)
-    if conv.per_group < FEWEST_CHANNELS:
+    if conv.per_group < MIN_GROUP_CHANNELS:
         return None
     if conv.layout == "nchw":
-        return Product(_planar(conv), conv.place, conv.put_at, conv.emit_epilogue)
+        return Product(_nchw_problem(conv), conv.place, conv.put_at, conv.emit_epilogue)
 
     def place(batch: Index, row: Index, col: Index) -> Index:
         return conv.place(batch, col, row)
 
-    return Product(_interleaved(conv), place, conv.put_at, conv.emit_epilogue)
+    return Product(_nhwc_problem(conv), place, conv.put_at, conv.emit_epilogue)
 
 
 def _vector_out(conv: Convolution, extent: int) -> bool:
+    """Store vec4s if they align with rows of `extent` elements; return whether they do."""
     conv.builder.vector_out = conv.builder.writes_vectors(extent)
     return conv.builder.vector_out
 
 
-def _planar(conv: Convolution) -> GemmProblem:
+def _nchw_problem(conv: Convolution) -> GemmProblem:
     """NCHW: C[o, hw]."""
     conv.window_function()
     conv.weight_function()
@@ -200,10 +201,10 @@ def _planar(conv: Convolution) -> GemmProblem:
         looped=True,
         a=lambda batch, row, k: f"weight({batch}, {row}, {k})",
         b=conv.window,
-        a4=_weight_vectors(conv, 4),
+        a4=_weight_load(conv, 4),
         a_major="m" if conv.filter_layout.endswith("o") else "k",
         k_run=conv.ins if conv.order.endswith("i") else 1,
-        b4=_pixel_vectors(conv),
+        b4=_pixel_load(conv),
         store=lambda batch, row, col, value: conv.store("put", batch, row, col, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, row, col, value))
         if vector
@@ -211,8 +212,8 @@ def _planar(conv: Convolution) -> GemmProblem:
     )
 
 
-def _vectors(conv: Convolution, value: Value, width: int) -> Callable[[Index], str] | None:
-    """Loads of four consecutive elements, or of eight halves, of a stored operand."""
+def _vector_load(conv: Convolution, value: Value, width: int) -> Callable[[Index], str] | None:
+    """Return a load of four consecutive elements, or of eight f16, of a stored operand."""
     builder = conv.builder
     if builder.computes(value) or (width == 8 and conv.compute != "f16"):
         return None
@@ -225,23 +226,23 @@ def _vectors(conv: Convolution, value: Value, width: int) -> Callable[[Index], s
     return lambda index: f"vec4<f32>({at(f'{builder.places.at(value, index).enclosed} >> 2u')})"
 
 
-def _input_vectors(conv: Convolution, width: int) -> Callable[[Index, Index], str] | None:
-    """Loads of consecutive elements of the input, given the first one's place and channel."""
-    load = _vectors(conv, conv.data, width)
+def _input_load(conv: Convolution, width: int) -> Callable[[Index, Index], str] | None:
+    """Return a load of consecutive input elements, by flat index and channel of the first."""
+    load = _vector_load(conv, conv.data, width)
     if load is None and width == 8:
         return None
     if load is None:
         axis = conv.layout.index("c")
-        return computed_pixels(conv.builder, conv.data, axis, conv.compute)
+        return add_prologue(conv.builder, conv.data, axis, conv.compute)
     return lambda place, channel: load(place)
 
 
-def _weight_vectors(conv: Convolution, width: int) -> LoadHook | None:
-    """The filter several taps at a time, where they are consecutive in memory."""
+def _weight_load(conv: Convolution, width: int) -> LoadHook | None:
+    """Return a load of several consecutive taps of the filter, if memory allows."""
     along = conv.per_group if conv.filter_layout.endswith("o") else conv.k
     if along % width:
         return None
-    load = _vectors(conv, conv.filter, width)
+    load = _vector_load(conv, conv.filter, width)
     if load is None:
         return None
 
@@ -259,29 +260,29 @@ def _weight_vectors(conv: Convolution, width: int) -> LoadHook | None:
     return weight
 
 
-def _pixel_vectors(conv: Convolution) -> LoadHook | None:
-    """The input four pixels at a time, where the window is one pixel and moves by one."""
+def _pixel_load(conv: Convolution) -> LoadHook | None:
+    """Return a load of four input pixels, for pixelwise convolutions."""
     if not conv.is_pixelwise or not divides(4, conv.area):
         return None
-    load = _input_vectors(conv, 4)
+    load = _input_load(conv, 4)
     if load is None:
         return None
 
     def pixels(batch: Index, k: Index, col: Index) -> str:
-        # The images and their groups lie one after the other.
+        # Images and their groups are contiguous.
         place = (batch * conv.ins + k) * conv.area + col
         return load(place, conv.split_batch(batch)[1] * conv.ins + k)
 
     return pixels
 
 
-def _interleaved(conv: Convolution) -> GemmProblem:
+def _nhwc_problem(conv: Convolution) -> GemmProblem:
     """NHWC: C[hw, o]."""
     conv.window_function()
     conv.weight_function()
     vector = _vector_out(conv, conv.per_group)
     last = conv.filter_layout.endswith("o")
-    weights, more = _weight_vectors(conv, 4), None if last else _weight_vectors(conv, 8)
+    weights, more = _weight_load(conv, 4), None if last else _weight_load(conv, 8)
     return GemmProblem(
         m=conv.area,
         n=conv.per_group,
@@ -291,9 +292,9 @@ def _interleaved(conv: Convolution) -> GemmProblem:
         looped=True,
         a=lambda batch, row, k: conv.window(batch, k, row),
         b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
-        a4=_channel_vectors(conv, 4),
+        a4=_channel_load(conv, 4),
         b4=None if weights is None else lambda batch, k, col: weights(batch, col, k),
-        a8=_channel_vectors(conv, 8),
+        a8=_channel_load(conv, 8),
         b8=None if more is None else lambda batch, k, col: more(batch, col, k),
         b_major="n" if last else "k",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),
@@ -303,11 +304,11 @@ def _interleaved(conv: Convolution) -> GemmProblem:
     )
 
 
-def _channel_vectors(conv: Convolution, width: int) -> LoadHook | None:
-    """The input several channels at a time, where they are consecutive in memory and along k."""
+def _channel_load(conv: Convolution, width: int) -> LoadHook | None:
+    """Return a load of several input channels, if they are consecutive along k."""
     if conv.ins % width or not conv.order.endswith("i"):
         return None
-    load = _input_vectors(conv, width)
+    load = _input_load(conv, width)
     if load is None:
         return None
     if conv.is_pixelwise:
@@ -328,21 +329,21 @@ def _channel_vectors(conv: Convolution, width: int) -> LoadHook | None:
     return channels
 
 
-def computed_pixels(
+def add_prologue(
     builder: KernelBuilder, value: Value, axis: int, compute: str
 ) -> Callable[[Index, Index], str] | None:
-    """Emits the functions that compute four consecutive elements of a value.
+    """Add functions that compute four consecutive elements of the input (a prologue).
 
     Args:
-        builder: Of the kernel.
-        value: What is computed, element by element.
-        axis: That of the channels.
+        builder: The kernel's builder.
+        value: The input, computed element by element.
+        axis: The axis of the channels.
         compute: WGSL type of the elements.
 
     Returns:
-        A call, given the flat index of the first element and its channel, which all four have
-        unless channels are side by side. None if the value is stored, or what it is computed from
-        does not lie in vec4s.
+        An emitter of the call, by the first element's flat index and channel. All four have that
+        channel unless channels are the last axis. None if the input is stored, or its operands are
+        not aligned to vec4s.
     """
     if not builder.computes(value):
         return None
@@ -352,7 +353,7 @@ def computed_pixels(
     if not whole or len(vectors) < len(whole):
         return None
     last, channels = axis == len(value.shape) - 1, value.shape[axis]
-    # By pixel and channel, what lies in wider rows is found without dividing by their number.
+    # With pixel and channel as parameters, operands in wider rows need no division.
     channel = symbol("channel", channels)
     place = "pixel" if last else "i"
     i = symbol(place, value.size // channels) * channels + channel if last else symbol(place)

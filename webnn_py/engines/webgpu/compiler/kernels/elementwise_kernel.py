@@ -1,8 +1,8 @@
-"""The kernel of values that no template is for: each invocation computes by the lowering.
+"""Kernels that compute each element by its lowering, without a template.
 
-It writes one element of the bound array: a word, which holds several of a packed type. Of what is
-large, hardware writes four at once, and reads so what lies side by side: workgroups are begun one
-after the other, which takes longer than to move an element.
+An invocation writes one array element: a word, which holds several elements of a packed type. On
+GPUs it writes four elements of a large root, and loads their operands as vec4s: launching
+workgroups takes longer than moving an element.
 """
 
 from __future__ import annotations
@@ -18,35 +18,33 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import FOURS, Body, KernelB
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 
-WORKGROUP = {"gpu": 128, "cpu": 64}
+WORKGROUP_SIZE = {"gpu": 128, "cpu": 64}
 """Invocations of a workgroup, by kind of device."""
-MOST_EACH = 64
-"""Words that an invocation writes one after the other on a software adapter, at most: to begin one
-takes it longer than most words do."""
-SHORT = 4000
-"""Characters of an element's code, of which four are as quick to compile."""
-LONG_ROW = 1 << 9
-"""Elements of a row, neighbours in which lie so far apart that four for each invocation are too
-many sectors of memory at once."""
-FEWEST = 1 << 10
-"""Invocations that there are to be all the same, so that all cores have some."""
+MAX_INVOCATION_WORDS = 64
+"""Words per invocation of a software adapter: starting one costs more than most words."""
+MAX_REPEATED_CHARS = 4000
+"""Characters of an element's code up to which four copies compile as fast."""
+MIN_LONG_ROW = 1 << 9
+"""Elements of a row from which four reads across rows touch too many memory sectors at once."""
+MIN_INVOCATIONS = 1 << 10
+"""Minimum invocations, so that all cores have work."""
 
 
 def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
-    """Compute each element of a part of the root by its lowering."""
+    """Return the kernel of a part of the root, by its lowering."""
     root = builder.root
     storage = builder.storage(root)
     body = Body(builder, times=storage.per_word)
     result = body.load(root, symbol("i"))
     body.line(f"return {result};")
     builder.function("value", "i: u32", storage.compute, body)
-    if _writes_fours(builder):
-        return _emit_fours(builder, node)
+    if _writes_vec4(builder):
+        return _emit_vec4(builder, node)
     words = part.size // storage.word_bytes if part.offset else storage.words(root.size)
     words = min(words, -(-part.size // storage.word_bytes))
     first = part.offset // storage.word_bytes
     each = _words_each(builder, words)
-    workgroup = min(WORKGROUP[builder.features.kind], builder.features.invocations)
+    workgroup = min(WORKGROUP_SIZE[builder.features.kind], builder.features.invocations)
     groups = grid(-(-words // (workgroup * each)), builder.features.grid)
     number = place_in(groups, workgroup)
     lines = [
@@ -73,43 +71,43 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     return builder.finish(name, "\n".join([*lines, *ends]), groups, part)
 
 
-def _writes_fours(builder: KernelBuilder) -> bool:
-    """Whether the root is large, and as quick to compute as to write."""
+def _writes_vec4(builder: KernelBuilder) -> bool:
+    """Whether to write vec4s: the root is large, and as fast to compute as to write."""
     root, features = builder.root, builder.features
     return (
         features.kind != "cpu"
         and sampled(root.size) >= features.large
         and not any("for (" in code for code in builder.functions)
-        and sum(map(len, builder.functions)) <= SHORT
+        and sum(map(len, builder.functions)) <= MAX_REPEATED_CHARS
         and builder.is_whole(root)
-        and _holds_fours(builder.storage(root))
+        and _holds_vec4(builder.storage(root))
         and divides(4, root.size)
         and builder.places.in_runs(root, 4)
-        and not _turns_long_rows(builder)
+        and not _transposes_long_rows(builder)
     )
 
 
-def _holds_fours(storage: Storage) -> bool:
-    """Whether four elements lie in a vector, or in a word."""
+def _holds_vec4(storage: Storage) -> bool:
+    """Whether four elements form a vector or a word."""
     return storage.per_word == 4 or (storage.per_word == 1 and storage.element in FOURS)
 
 
-def _turns_long_rows(builder: KernelBuilder) -> bool:
-    """Whether the root is a matrix that is transposed: it is read along neither of its rows."""
+def _transposes_long_rows(builder: KernelBuilder) -> bool:
+    """Whether the root transposes a matrix of long rows, so that reads are far apart."""
     node = builder.producers[builder.root]
     if node.op != "transpose":
         return False
     last = node.output.rank - 1
     moves = node.attrs["permutation"][-1] != last
-    return moves and sampled(node.output.shape[last]) >= LONG_ROW
+    return moves and sampled(node.output.shape[last]) >= MIN_LONG_ROW
 
 
-def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
-    """Compute four elements of the root with each invocation."""
+def _emit_vec4(builder: KernelBuilder, node: Node | None) -> Kernel:
+    """Return the kernel with four elements per invocation."""
     root = builder.root
     storage = builder.storage(root)
     count = root.size // 4
-    builder.spare = unbound(builder)
+    builder.spare = free_bindings(builder)
     builder.vector_out = storage.per_word == 1
     body = Body(builder, by_fours=True)
     first = symbol("i", count) * 4
@@ -120,20 +118,22 @@ def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
         packed = storage.pack(made)
     body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
     name = node.op if node is not None else builder.producers[root].op
-    return for_each(builder, body, name, count, workgroup=WORKGROUP["gpu"])
+    return map_kernel(builder, body, name, count, workgroup=WORKGROUP_SIZE["gpu"])
 
 
 def _words_each(builder: KernelBuilder, words: int) -> int:
-    """How many words an invocation writes: several where none of them takes long by itself."""
+    """Return the words per invocation: several on software adapters, without loops."""
     if builder.features.kind != "cpu" or any("for (" in code for code in builder.functions):
         return 1
-    return min(MOST_EACH, 1 << max(0, int(sampled(words // FEWEST)).bit_length() - 1))
+    return min(
+        MAX_INVOCATION_WORDS, 1 << max(0, int(sampled(words // MIN_INVOCATIONS)).bit_length() - 1)
+    )
 
 
 def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:
-    """The store of a word; of the last one just the first `own` elements, unless that is 0.
+    """Emit the store of a word; of the last word, just the first `own` elements unless that is 0.
 
-    What lies behind the root may be the user's.
+    The memory behind the root may belong to the user.
     """
     if not own:
         return [f"  out0[w] = {storage.pack(parts)};"]
@@ -148,7 +148,7 @@ def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str
     ]
 
 
-def for_each(
+def map_kernel(
     builder: KernelBuilder,
     body: Body,
     name: str,
@@ -156,15 +156,15 @@ def for_each(
     part: Part | None = None,
     workgroup: int = 64,
 ) -> Kernel:
-    """A kernel that runs the body with each number `i` below the count.
+    """Return a kernel that runs `body` for each index `i` below `count`.
 
     Args:
-        builder: Of the kernel.
-        body: What it does, without a result.
-        name: For labels and listings.
-        count: How many numbers.
-        part: What it writes of the root; None for the whole.
-        workgroup: Invocations of a workgroup, where the device has as many.
+        builder: The kernel's builder.
+        body: Statements without a result.
+        name: Name for labels and listings.
+        count: Number of indices.
+        part: The part of the root to write; None for the whole.
+        workgroup: Invocations of a workgroup, if the device allows as many.
     """
     builder.function("write", "i: u32", "", body)
     workgroup = min(workgroup, builder.features.invocations)
@@ -177,14 +177,14 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
     return builder.finish(name, main, groups, part)
 
 
-def unbound(builder: KernelBuilder) -> int:
-    """How many buffers may be bound beside the root's and those from which it is computed."""
-    taken = sum(len(builder.parts(value)) for value in _read(builder))
+def free_bindings(builder: KernelBuilder) -> int:
+    """Return how many more buffers a kernel may bind, besides the root's and its operands'."""
+    taken = sum(len(builder.parts(value)) for value in _buffers_read(builder))
     return builder.features.max_bindings - 1 - taken
 
 
-def _read(builder: KernelBuilder) -> set[Value]:
-    """The buffers from which the root is computed."""
+def _buffers_read(builder: KernelBuilder) -> set[Value]:
+    """Return the buffers that the root is computed from."""
     found, todo = set(), [builder.root]
     for value in todo:
         if builder.computes(value):
@@ -197,12 +197,12 @@ def _read(builder: KernelBuilder) -> set[Value]:
 
 
 def emit_concat_rest(builder: KernelBuilder, node: Node, left: Sequence[int]) -> Kernel:
-    """The kernel that writes some operands to their places.
+    """Return the kernel that writes the operands of a concat that no other kernel writes in place.
 
     Args:
-        builder: Of the kernel.
+        builder: The kernel's builder.
         node: The concat.
-        left: The operands, by their number.
+        left: Indices of the remaining operands.
     """
     operands, axis, shape = list(node.operands), node.attrs["axis"], node.output.shape
     starts = list(itertools.accumulate((v.shape[axis] for v in operands), initial=0))
@@ -219,4 +219,4 @@ def emit_concat_rest(builder: KernelBuilder, node: Node, left: Sequence[int]) ->
             view = slice_map(shape, start, value.shape, [1] * value.rank)
             body.store(view.at(own), body.load(value, own))
             body.line("return;")
-    return for_each(builder, body, node.op, count)
+    return map_kernel(builder, body, node.op, count)

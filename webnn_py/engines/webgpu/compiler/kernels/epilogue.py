@@ -1,4 +1,4 @@
-"""Epilogues of the templates: a loop's result through what is fused behind it into the buffer."""
+"""Epilogues: fused operators between a template's result and its store."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def emit_epilogue(
     channel: Index | None = None,
     step: int = 0,
 ) -> None:
-    """Functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
+    """Add the functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
 
     With a channel they are `put(i, channel, total)` and `put4(i, channel, total)`.
 
     Args:
-        builder: Of the kernel.
+        builder: The kernel's builder.
         node: The node whose result `total` is, at flat index `i` of its output.
-        finish: What the node itself does last (a bias): called with body, `i` and "total".
-        channel: What the caller knows already: a coordinate of `i`.
-        step: By how much it grows from one of four elements to the next.
+        finish: The node's own last operation (a bias); arguments: body, `i`, "total".
+        channel: A coordinate of `i` that the caller already has.
+        step: Increment of the channel between consecutive elements.
     """
     storage = builder.storage(builder.root)
     compute = builder.storage(node.output).compute
@@ -38,7 +38,11 @@ def emit_epilogue(
         body.name(channel, "channel")
         at = [f"{i + n}, {symbol('channel') + n * step}" for n in range(4)]
         parameters = "i: u32, channel: u32"
-    fours = _fours(builder, node, channel is not None and step == 1) if builder.vector_out else {}
+    fours = (
+        _vec4_operands(builder, node, channel is not None and step == 1)
+        if builder.vector_out
+        else {}
+    )
     for number, leaf in enumerate(fours):
         body.preset(leaf, None, f"e{number}")
     if finish or node.output is not builder.root:
@@ -68,20 +72,25 @@ def emit_epilogue(
     builder.functions.append(f"fn put({parameters}, t: {compute}) {{ {one} }}")
 
 
-def _fours(builder: KernelBuilder, node: Node, beside: bool) -> dict[Value, tuple[str, str]]:
-    """What an epilogue reads that lies in vec4s, and the expressions of a vec4 and of one element.
+def _vec4_operands(
+    builder: KernelBuilder, node: Node, channels_last: bool
+) -> dict[Value, tuple[str, str]]:
+    """Return the operands of an epilogue that are read as vec4s.
 
     Args:
-        builder: Of the kernel.
-        node: The node whose result flows through the epilogue.
-        beside: Channels are, so that four elements have four.
+        builder: The kernel's builder.
+        node: The node whose result enters the epilogue.
+        channels_last: Whether consecutive elements belong to consecutive channels.
+
+    Returns:
+        For each operand the expressions of a vec4 and of one element.
     """
     found: dict[Value, tuple[str, str]] = {}
     count = node.output.shape[-1]
-    channel = symbol("channel") if beside else symbol("i", node.output.size) % count
-    beside = beside or node.op == "matmul"
-    for leaf, is_whole in _read(builder, node).items():
-        by_channel = beside and leaf.shape[-1:] == (count,) and leaf.size == count
+    channel = symbol("channel") if channels_last else symbol("i", node.output.size) % count
+    channels_last = channels_last or node.op == "matmul"
+    for leaf, is_whole in _stored_operands(builder, node).items():
+        by_channel = channels_last and leaf.shape[-1:] == (count,) and leaf.size == count
         at = builder.vector(leaf) if is_whole or by_channel else None
         if at is not None:
             place = builder.places.at(leaf, symbol("i") if is_whole else channel)
@@ -90,8 +99,8 @@ def _fours(builder: KernelBuilder, node: Node, beside: bool) -> dict[Value, tupl
     return found
 
 
-def _read(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
-    """The stored values that an epilogue reads, and whether each goes element by element."""
+def _stored_operands(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
+    """Return the stored operands of an epilogue, and whether each has the output's shape."""
     bias = node.inputs[2] if node.op == "conv2d" and len(node.inputs) > 2 else None
     found = {} if bias is None or builder.computes(bias) else {bias: False}
     todo, seen = [builder.root], {node.output}
@@ -115,6 +124,6 @@ def _read(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
 
 
 def _is_step(node: Node) -> bool:
-    """Whether a node goes element by element, in their order."""
+    """Whether a node maps each element to the element at the same flat index."""
     view = facts_of(node.op).view
     return REGISTRY[node.op].wgsl is not None if view is None else view(node, 0).identity

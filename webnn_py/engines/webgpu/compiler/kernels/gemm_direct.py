@@ -1,7 +1,7 @@
-"""Matrix multiplication without shared memory: each invocation keeps a block in registers.
+"""GEMM without shared memory: each invocation keeps a register tile.
 
-Nothing waits on a barrier, which is what software adapters need, and many tiny products fit into
-one workgroup.
+There are no barriers, which are slow on software adapters, and many tiny products fit into one
+workgroup.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     entry_point,
     fold_grid,
     load_functions,
+    loops_stores,
     multiply_add,
     name_batch,
-    one_by_one,
-    stands_once,
     store_functions,
+    store_loop,
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 
-MOST_STEPS = 16
-"""Steps along k that are written out in one round of a long loop."""
+MAX_UNROLLED_STEPS = 16
+"""Steps along k that are unrolled in one iteration of a long loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectTile:
-    """The block of one invocation and how invocations share the product.
+    """The register tile of an invocation, and how invocations divide the product.
 
     Attributes:
-        rows: Rows of the block.
-        cols: Columns of the block.
-        lanes: Invocations in a workgroup.
-        spread: With "columns" the invocations of a workgroup share their rows, so that what they
-            load of A is the same for all of them; with "blocks" they take consecutive blocks of
-            the whole batch.
+        rows: Rows of the tile.
+        cols: Columns of the tile.
+        lanes: Invocations of a workgroup.
+        spread: "columns": the invocations of a workgroup share their rows, so their loads of A are
+            equal. "blocks": they take consecutive tiles of the whole batch.
     """
 
     rows: int
@@ -49,10 +48,10 @@ class DirectTile:
 
 
 def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileKernel:
-    """Emits the kernel that multiplies block by block, straight from the operands."""
+    """Return the kernel that multiplies register tiles directly from the operands."""
     wide_cols = problem.b_major == "n" and problem.b4 is not None and tile.cols % 4 == 0
     width = 4 if wide_cols else 1
-    # Reading k four at a time pays where it makes one load of four; A is cheap when it is shared.
+    # Steps of four k pay if they use vec4 loads; loads of A are cheap where they are shared.
     along_k = problem.b_major == "k" and problem.b4 is not None
     a_along_k = problem.a_major == "k" and problem.a4 is not None and tile.spread == "blocks"
     step = 4 if divides(4, problem.k) and (along_k or a_along_k) else 1
@@ -92,7 +91,7 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What one invocation computes."""
+    """Emitter of one invocation's code."""
 
     problem: GemmProblem
     tile: DirectTile
@@ -102,13 +101,13 @@ class _Plan:
     b_along_k: bool
 
     def product(self) -> list[str]:
-        """Accumulators and the loop over k."""
+        """Emit the accumulators and the loop over k."""
         problem, rows, groups = self.problem, self.tile.rows, self.tile.cols // self.width
         type_ = problem.total4 if self.width == 4 else problem.total
         lines = [f"var acc{i}_{j} = {type_}();" for i in range(rows) for j in range(groups)]
-        # Written out more than once where the loop would make too many rounds.
-        rounds = problem.k // self.step
-        steps = min(-(-rounds // LONG), MOST_STEPS)
+        # Unroll where the loop would exceed the limit of iterations.
+        iterations = problem.k // self.step
+        steps = min(-(-iterations // LONG), MAX_UNROLLED_STEPS)
         if steps == 1:
             lines.append(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u) {{")
             return [*lines, *self._one_step(), "}"]
@@ -116,11 +115,12 @@ class _Plan:
         lines.append(f"for (var first = 0u; first < {problem.k}u; first += {stride}u) {{")
         for n in range(steps):
             k = symbol("first") + n * self.step
-            guard = f"if ({k} < {problem.k}u)" if rounds % steps else ""
+            guard = f"if ({k} < {problem.k}u)" if iterations % steps else ""
             lines += [f"  {guard} {{", f"  let k = {k};", *self._one_step(), "  }"]
         return [*lines, "}"]
 
     def _one_step(self) -> list[str]:
+        """Emit the products of one iteration: one value of k, or four."""
         rows, groups = self.tile.rows, self.tile.cols // self.width
         lines: list[str] = []
         for i in range(rows):
@@ -134,6 +134,7 @@ class _Plan:
         return lines
 
     def _one_k(self, s: int) -> list[str]:
+        """Emit the products of one value of k."""
         rows, groups = self.tile.rows, self.tile.cols // self.width
         row, k, lane = symbol("row"), symbol("k") + s, "xyzw"[s]
         lines, left, right = [], [], []
@@ -158,12 +159,12 @@ class _Plan:
         return lines
 
     def stores(self, guards: Guards) -> list[str]:
-        """The writes of the block."""
+        """Emit the stores of the tile."""
         groups = self.tile.cols // self.width
-        if stands_once(self.problem, self.tile.rows * groups):
+        if loops_stores(self.problem, self.tile.rows * groups):
             names = [f"acc{i}_{j}" for i in range(self.tile.rows) for j in range(groups)]
             type_ = self.problem.total4 if self.width == 4 else self.problem.total
-            return one_by_one(
+            return store_loop(
                 names, type_, "row >> 31u", lambda *at: self._store(guards, groups, *at)
             )
         lines = []
@@ -185,7 +186,7 @@ class _Plan:
         return lines
 
     def _store(self, guards: Guards, groups: int, value: str, number: Index) -> list[str]:
-        """The write of one of the block's values."""
+        """Emit the store of one of the tile's values."""
         beside = self.tile.lanes if self.tile.spread == "columns" else 1
         row = symbol("row") + number // groups
         col = symbol("col0") + number % groups * (beside * self.width)

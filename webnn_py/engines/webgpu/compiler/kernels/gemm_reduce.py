@@ -1,7 +1,7 @@
-"""Products with few rows (a vector times a matrix): the invocations of a workgroup share k.
+"""GEMM with few rows (vector times matrix): the invocations of a workgroup split k.
 
-Such a product is bound by reading B once. Each invocation sums a slice of k for one column, or
-four, of every row, and a tree in shared memory adds the slices.
+Reading B once bounds the time. Each invocation sums a slice of k for one column, or four, of every
+row. A tree reduction in shared memory adds the slices.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
 
 @dataclass(frozen=True, slots=True)
 class ReduceTile:
-    """How a workgroup is divided: `columns` groups of columns times `slices` of k.
+    """Division of a workgroup: `columns` groups of columns times `slices` of k.
 
-    Both are powers of two. Each invocation reads `unroll` times in a row before it loops.
+    Both are powers of two. Each invocation unrolls its loop `unroll` times.
     """
 
     columns: int
@@ -36,7 +36,7 @@ class ReduceTile:
 
 
 def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileKernel:
-    """Emits the kernel for a product with few rows."""
+    """Return the kernel for a product with few rows."""
     wide = problem.b_major == "n" and problem.b4 is not None
     along_k = problem.b_major == "k" and problem.b4 is not None
     step = 4 if along_k else 1
@@ -45,7 +45,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     guards = Guards.of(problem, 1, tile.columns * width, chunk)
     grid = fold_grid(-(-problem.n // (tile.columns * width)), 1, problem.batch, limits)
     lid = symbol("lid", tile.columns * tile.slices)
-    # Consecutive invocations read what is consecutive in B.
+    # Consecutive invocations read consecutive elements of B.
     if problem.b_major == "k":
         stride, slice_, column = 1, lid % tile.slices, lid // tile.slices
     else:
@@ -67,7 +67,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     body = [*grid.prologue, *name_batch(problem), *place, *sums]
     for first in range(0, problem.m, rows_at_once):
         rows = range(first, min(first + rows_at_once, problem.m))
-        body += _tree(tile, rows, stride)
+        body += _tree_reduction(tile, rows, stride)
         stores = [
             line
             for i in rows
@@ -90,7 +90,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
 def _sums(
     problem: GemmProblem, tile: ReduceTile, *, wide: bool, along_k: bool, a_wide: bool
 ) -> list[str]:
-    """One invocation's share of each row, in `acc0`, `acc1` and so on."""
+    """Emit one invocation's partial sum of each row, in `sum0`, `sum1` and so on."""
     step = 4 if along_k else 1
     type_ = problem.total4 if wide or along_k else problem.total
     suffix = "4" if wide or along_k else ""
@@ -125,8 +125,8 @@ def _sums(
     return lines
 
 
-def _tree(tile: ReduceTile, rows: range, stride: int) -> list[str]:
-    """Adds the slices of some rows, leaving the totals in slice 0."""
+def _tree_reduction(tile: ReduceTile, rows: range, stride: int) -> list[str]:
+    """Emit a tree reduction of the slices of some rows; the totals end up in slice 0."""
     lines = [f"gemm_partial[{i - rows.start}][lid] = sum{i};" for i in rows]
     lines.append("workgroupBarrier();")
     half = tile.slices // 2

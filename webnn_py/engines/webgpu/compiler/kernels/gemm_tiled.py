@@ -1,20 +1,19 @@
-"""Matrix multiplication through tiles in shared memory, for graphics hardware.
+"""GEMM through workgroup tiles in shared memory, for GPUs.
 
-A workgroup multiplies a `rows` by `depth` tile of A with a `depth` by `cols` tile of B, again and
-again along k. Both tiles lie in shared memory with k as the outer index; an invocation reads vec4s
-of both and adds their outer product to its block of C in registers. Everything is unrolled into
-named vec4s: arrays in registers that are indexed in loops spill.
+A workgroup multiplies a `rows` by `depth` tile of A by a `depth` by `cols` tile of B, step by step
+along k. Shared memory holds both with k as the outer index. An invocation reads vec4s of both and
+adds their outer product to its register tile of C. The tile is unrolled into named vec4s, because
+register arrays with loop indices spill.
 
-Halves are multiplied in pairs, at twice the rate of float32, if both halves of a register hold the
-operands: repeating one of them takes as long as a multiplication, unless it comes so from memory.
-A pair is two steps of k, which lie together in shared memory, of A and of B. Each half of a
-register then adds up every other product, which takes twice the registers; large blocks have none
-left, and for them A lies twice in shared memory, and a pair is two columns. `RUN` products are
-added up so at most; float32 adds up these sums, so that a long product loses no more than a short
-one.
+float16 is multiplied in pairs, at twice the rate of float32, if both halves of a register hold
+operands. To splat one element costs as much as a multiplication, unless it is stored twice. So a
+pair is two steps of k, adjacent in shared memory, of A and of B. Each half of a register then sums
+every other product, which takes twice the registers. Large register tiles have none left: for them
+shared memory holds A twice, and a pair is two columns. At most `MAX_F16_RUN` products are summed in
+float16, then added in float32, so long products lose no more precision than short ones.
 
-Shared arrays are nested, with constant outer indices, so that the bounds checks a WebGPU
-implementation adds to the one variable index are the same for every read, and fold into one.
+Shared arrays are nested with constant outer indices. The bounds checks that WebGPU adds to the one
+variable index are then equal for every read, and fold into one.
 """
 
 from __future__ import annotations
@@ -34,39 +33,41 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     entry_point,
     fold_grid,
     load_functions,
+    loops_stores,
     multiply_add,
     name_batch,
-    one_by_one,
-    stands_once,
     store_functions,
+    store_loop,
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 
-LANES = 8
-"""How many of 32 consecutive invocations lie side by side, in 4 rows.
+WARP_COLUMNS = 8
+"""Columns of 32 consecutive invocations, in 4 rows: they read the fewest distinct vec4s so."""
 
-So they read the fewest different vec4s.
+UNROLLED_STEPS = 4
+"""Steps of k that are unrolled where they form a loop; not for float16.
+
+Drivers compile networks of convolutions in half the time, to code that is up to 7 % faster.
 """
 
-WRITTEN = 4
-"""Steps of k that are written out where they are a loop: drivers compile networks of convolutions
-in half the time, and up to 7 % faster code. Not of halves."""
+MAX_LOOPED_MULTIPLICATIONS = 400_000_000
+"""Multiplications of a product up to which the steps of k form a loop.
 
-LONGEST = 400_000_000
-"""Multiplications of products whose steps are a loop. Larger ones are bound by arithmetic, and 7 to
-15 % slower so, but for convolutions' small tiles."""
+Larger products are bound by arithmetic and 7 to 15 % slower with it, except small tiles of
+convolutions.
+"""
 
-SMALL = 64
-"""Invocations of such a tile, and elements that the block of each has less of."""
+SMALL_TILE = 64
+"""Invocations of a small tile at most; its register tile has fewer elements than this."""
 
-RUN = 128
-"""How many products of halves are added up as halves."""
+MAX_F16_RUN = 128
+"""Products that are summed in float16."""
 
 
 def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKernel:
-    """Emits the kernel that multiplies through shared tiles."""
+    """Return the kernel that multiplies through shared tiles."""
     writer = _TileWriter(problem, tile, limits)
     guards = Guards.of(problem, tile.rows, tile.cols, tile.depth)
     across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
@@ -79,7 +80,7 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     body = [
         *grid.prologue,
         *name_batch(problem),
-        *writer.counted(),
+        *writer.loop_mark(),
         *writer.place(),
         *writer.accumulators(),
         *writer.loop(),
@@ -90,11 +91,11 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     return TileKernel("\n".join(lines) + "\n", grid.workgroups)
 
 
-def _placed(index: Index, across: int, pairs: bool) -> tuple[Index, Index]:
-    """Row and column, `across` side by side; of pairs, that lie below one another, if asked for.
+def _tile_position(index: Index, across: int, pairs: bool) -> tuple[Index, Index]:
+    """Return row and column of an invocation, with `across` invocations in a row.
 
-    Shared memory serves invocations at once whose neighbours, or those two further on, read the
-    same: of pairs the former hold for B, and the latter for A.
+    With `pairs`, invocations 2n and 2n + 1 are in the same column. Shared memory serves neighbours,
+    or those two apart, at once if they read the same: pairs do for B, the latter for A.
     """
     if not pairs:
         return index // across, index % across
@@ -102,7 +103,7 @@ def _placed(index: Index, across: int, pairs: bool) -> tuple[Index, Index]:
 
 
 class _TileWriter:
-    """Writes the parts of one tiled kernel."""
+    """Emitter of one tiled kernel."""
 
     def __init__(self, problem: GemmProblem, tile: SharedTile, limits: Limits) -> None:
         self.problem = problem
@@ -113,10 +114,10 @@ class _TileWriter:
         most = min(limits.max_workgroup_storage, Limits().max_workgroup_storage)
         self.exchanged = tile.exchanged(problem, most)
         own = tile.depth // tile.slices
-        self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0
+        self.steps_of_run = max(1, MAX_F16_RUN // own) if problem.total != problem.compute else 0
 
     def declarations(self) -> list[str]:
-        """The shared arrays."""
+        """Emit the shared arrays."""
         tile = self.tile
         lines = self.loading.declarations()
         if tile.slices > 1:
@@ -124,31 +125,32 @@ class _TileWriter:
             lines.append(f"var<workgroup> gemm_partial: {partial};")
         return lines
 
-    def counted(self) -> list[str]:
-        """What says that its loop shall count its rounds."""
+    def loop_mark(self) -> list[str]:
+        """Emit the mark that lets wgpu-native count the loop's iterations."""
         return [] if self.problem.looped or self._is_short else [COUNTED_LOOP_MARK]
 
     @property
     def _is_short(self) -> bool:
+        """Whether the product is small enough to loop over the steps of k."""
         near = self.problem.sampled()
-        return near.batch * near.m * near.n * near.k <= LONGEST
+        return near.batch * near.m * near.n * near.k <= MAX_LOOPED_MULTIPLICATIONS
 
     def place(self) -> list[str]:
-        """This invocation's place in the workgroup and the tile."""
+        """Emit this invocation's place in the workgroup and the tile."""
         tile = self.tile
         lines = []
         lid = symbol("lid", tile.invocations)
         if tile.slices > 1:
             lines += [f"let slice = {lid // tile.team};", f"let member = {lid % tile.team};"]
             lid = symbol("member", tile.team)
-        pairs = tile.copies(self.problem) == 1  # where A lies twice they are a fifth slower
-        high = 32 // LANES
-        if tile.across % LANES == 0 and tile.down % high == 0:
-            warps = tile.across // LANES
-            row, col = _placed(lid % 32, LANES, pairs)
-            row, col = lid // (32 * warps) * high + row, lid // 32 % warps * LANES + col
+        pairs = tile.copies(self.problem) == 1  # 20 % slower where A is stored twice
+        high = 32 // WARP_COLUMNS
+        if tile.across % WARP_COLUMNS == 0 and tile.down % high == 0:
+            warps = tile.across // WARP_COLUMNS
+            row, col = _tile_position(lid % 32, WARP_COLUMNS, pairs)
+            row, col = lid // (32 * warps) * high + row, lid // 32 % warps * WARP_COLUMNS + col
         else:
-            row, col = _placed(lid, tile.across, pairs)
+            row, col = _tile_position(lid, tile.across, pairs)
         return [
             *lines,
             f"let lane_col = {col};",
@@ -158,7 +160,7 @@ class _TileWriter:
         ]
 
     def accumulators(self) -> list[str]:
-        """The block of C, that of a run if there are any, and the registers for loading."""
+        """Emit the register tile of C, that of a float16 run, and the registers for loads."""
         runs = self._runs() if self.steps_of_run else []
         return [
             *(f"var {name} = {self.problem.total4}();" for name in self._block()),
@@ -167,31 +169,32 @@ class _TileWriter:
         ]
 
     def _block(self) -> list[str]:
+        """Names of the vec4s of C."""
         tile = self.tile
         return [f"acc{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)]
 
     def _runs(self) -> list[str]:
-        """Sums of halves: of four columns, or of two the even products and the odd ones."""
+        """Names of the float16 sums: of four columns, or of two with even and odd k apart."""
         return [f"{total}_{part}" for total in self._block() for part in range(self.steps)]
 
     def multiply(self) -> list[str]:
-        """Statements that add this slice's part of the shared tiles' product."""
+        """Emit the products of this slice's part of the shared tiles."""
         tile = self.tile
         steps = tile.depth // tile.slices // self.steps
         problem = self.problem
-        is_small = tile.invocations <= SMALL and tile.block_rows * tile.block_cols < SMALL
+        is_small = tile.invocations <= SMALL_TILE and tile.block_rows * tile.block_cols < SMALL_TILE
         is_loop = problem.compute != "f16" and (self._is_short or (is_small and problem.looped))
-        if not is_loop or steps <= WRITTEN or steps % WRITTEN:
+        if not is_loop or steps <= UNROLLED_STEPS or steps % UNROLLED_STEPS:
             return [line for k in range(steps) for line in self._step(str(k))]
-        written = (self._step(str(symbol("k") + k)) for k in range(WRITTEN))
+        written = (self._step(str(symbol("k") + k)) for k in range(UNROLLED_STEPS))
         return [
-            f"for (var k = 0u; k < {steps}u; k += {WRITTEN}u) {{",
+            f"for (var k = 0u; k < {steps}u; k += {UNROLLED_STEPS}u) {{",
             *(line for lines in written for line in lines),
             "}",
         ]
 
     def _step(self, k: str) -> list[str]:
-        """Statements that add the products of one step of k, or of those multiplied together."""
+        """Emit the products of one step of k, or of a pair of steps."""
         tile = self.tile
         outer = "slice" if tile.slices > 1 else "0"
         lines = ["{"]
@@ -210,7 +213,7 @@ class _TileWriter:
         return [*lines, "}"]
 
     def _multiply_add(self, i: int, j: int) -> list[str]:
-        """Adds the products of row i and the columns from 4 * j on."""
+        """Emit the products of row i and the columns from 4 * j on."""
         if not self.steps_of_run:
             left = f"a{i // 4}_0.{'xyzw'[i % 4]}"
             return [multiply_add(self.problem, f"acc{i}_{j}", left, f"b{j}_0", 4)]
@@ -223,7 +226,7 @@ class _TileWriter:
         return lines
 
     def _add_run(self) -> list[str]:
-        """Adds the sums of halves to C."""
+        """Emit the addition of the float16 sums to C."""
         wide, vec4 = self.problem.total4, self.problem.vec4
         lines = []
         for total in self._block():
@@ -235,11 +238,11 @@ class _TileWriter:
         return lines
 
     def _begin_run(self) -> list[str]:
-        """Begins the sums of halves anew."""
+        """Emit the reset of the float16 sums."""
         return [f"{run} = {self.problem.vec4}();" for run in self._runs()]
 
     def loop(self) -> list[str]:
-        """The walk along k; the next tiles travel while these are multiplied."""
+        """Emit the loop along k; it loads the next tiles while it multiplies these."""
         k, depth = self.problem.k, self.tile.depth
         lines = [
             *self.loading.load(constant(0)),
@@ -263,10 +266,10 @@ class _TileWriter:
         return lines
 
     def _load_next(self) -> list[str]:
-        """The loads of the next tiles, if there are any.
+        """Emit the loads of the next tiles, if there are any.
 
-        Where registers are few they lie between the products, without a branch that would keep them
-        together; the last tiles are loaded twice then.
+        With few free registers, they are between the products, without a branch that would hold
+        them together; the last tiles are then loaded twice.
         """
         k, depth = self.problem.k, self.tile.depth
         following, last = symbol("k0") + depth, (k - 1) // depth * depth
@@ -277,10 +280,10 @@ class _TileWriter:
             return [f"let next_k = {following.min(last)};", *self.loading.load(next_k)]
         return [f"if ({following} < {k}u) {{", *self.loading.load(following), "}"]
 
-    # Finishing
+    # After the loop
 
     def add_slices(self) -> list[str]:
-        """Each slice adds up its share of the block over all slices, as `sum0` and so on."""
+        """Emit the sum over all slices; each adds its share of the tile, as `sum0` and so on."""
         tile, member = self.tile, symbol("member", self.tile.team)
         if tile.slices == 1:
             return []
@@ -304,28 +307,28 @@ class _TileWriter:
         return lines
 
     def stores(self, guards: Guards) -> list[str]:
-        """The writes of the block, or of this slice's share of it."""
+        """Emit the stores of the register tile, or of this slice's share of it."""
         tile = self.tile
         if tile.slices == 1:
-            return self._stores(guards, constant(0), self._block())
+            return self._store_block(guards, constant(0), self._block())
         first = symbol("slice", tile.slices) * tile.share
-        lines = self._stores(guards, first, [f"sum{i}" for i in range(tile.share)])
+        lines = self._store_block(guards, first, [f"sum{i}" for i in range(tile.share)])
         owners = -(-tile.block // tile.share)
         return [f"if (slice < {owners}u) {{", *lines, "}"] if owners < tile.slices else lines
 
-    def _stores(self, guards: Guards, first: Index, values: list[str]) -> list[str]:
-        """The writes of vec4s at places of the block, from one on."""
-        if stands_once(self.problem, len(values)):
-            return one_by_one(
+    def _store_block(self, guards: Guards, first: Index, values: list[str]) -> list[str]:
+        """Emit the stores of vec4s at consecutive places of the tile."""
+        if loops_stores(self.problem, len(values)):
+            return store_loop(
                 values,
                 self.problem.total4,
                 "row0 >> 31u",
-                lambda value, number: self._written(guards, {value: first + number}),
+                lambda value, number: self._store_vectors(guards, {value: first + number}),
             )
-        return self._written(guards, {value: first + i for i, value in enumerate(values)})
+        return self._store_vectors(guards, {value: first + i for i, value in enumerate(values)})
 
-    def _written(self, guards: Guards, places: Mapping[str, Index]) -> list[str]:
-        """The writes of vec4s, by what they are, at places of the block."""
+    def _store_vectors(self, guards: Guards, places: Mapping[str, Index]) -> list[str]:
+        """Emit the stores of vec4s, by variable name, at places of the tile."""
         rows: dict[str, list[str]] = {}
         across = self.tile.block_cols // 4
         for value, place in places.items():
@@ -342,8 +345,8 @@ class _TileWriter:
         ]
 
     def _offset(self, side: Side, index: Index) -> Index:
-        """Where an element of an invocation's block lies along the tile's extent."""
-        # Not multiplied out: NVIDIA's compiler makes better use of registers so, by 1.7 %.
+        """Return where an element of the register tile lies along the workgroup tile."""
+        # Not multiplied out: NVIDIA's compiler uses registers better so, by 1.7 %.
         shift = index // side.unit * side.threads
         place = symbol(f"({side.lane} + {shift})" if shift.terms or shift.offset else side.lane)
         return place * side.unit + index % side.unit

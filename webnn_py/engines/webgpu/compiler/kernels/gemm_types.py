@@ -1,8 +1,8 @@
-"""What a matrix multiplication kernel is made from: the problem, the limits, and the result.
+"""Types of the GEMM templates: the problem, the device limits, the tile and the result.
 
-The templates beside this file turn a `GemmProblem` into WGSL. A problem knows nothing of buffers:
-hooks, Python callables that return WGSL, read the operands and write the product, so that the same
-templates serve matmul, gemm, convolution (with an im2col gather as a hook) and fused epilogues.
+The templates in this folder turn a `GemmProblem` into WGSL. A problem has no buffers, only hooks:
+Python functions that return WGSL to load operands and store the product. So the same templates
+serve matmul, gemm, convolution (im2col in a hook) and fused epilogues.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The device limits a kernel must stay within.
+    """Device limits for a kernel.
 
     Attributes:
         max_workgroup_storage: Bytes of `var<workgroup>` memory.
         max_invocations: Invocations in one workgroup.
         max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
-        beside: Other products may run in the same dispatch.
+        beside: Whether other products may run in the same dispatch.
     """
 
     max_workgroup_storage: int = 16384
@@ -42,9 +42,9 @@ class TileKernel:
     """A kernel without its bindings.
 
     Attributes:
-        code: WGSL with the entry point `main`; the caller prepends `enable` directives and the
-            declarations its hooks name. Every module-scope name in it begins with `gemm_`.
-        workgroups: The arguments of `dispatch_workgroups`.
+        code: WGSL with the entry point `main`. The caller prepends `enable` directives and the
+            declarations that hooks refer to. Its module-scope names begin with `gemm_`.
+        workgroups: Arguments of `dispatch_workgroups`.
     """
 
     code: str
@@ -56,9 +56,9 @@ class Product:
     """A node as a matrix multiplication.
 
     Attributes:
-        problem: What it is; its hooks store by the functions of the epilogue.
-        place: The flat index in the node's output of an element of C.
-        put: The call of a function of the epilogue, `put` or `put4`, for a flat index and a value.
+        problem: The problem; its hooks store through the epilogue's functions.
+        place: Returns the flat index in the node's output of an element of C.
+        put: Emits the call of the epilogue's `put` or `put4`, for a flat index and a value.
         emit_epilogue: Adds these functions.
     """
 
@@ -72,29 +72,29 @@ class Product:
 class GemmProblem:
     """C[batch, m, n] = A[batch, m, k] · B[batch, k, n], seen through hooks.
 
-    Each hook receives indices and, for `value`, the name of a `total` variable; it returns WGSL.
-    Indices are in range whenever a hook is called; the template pads with zeros outside.
+    A hook takes indices and, for `value`, a variable of type `total`; it returns WGSL. Indices are
+    always in range; templates pad with zeros outside.
 
     Attributes:
         m: Rows of A and C.
         n: Columns of B and C.
         k: Columns of A, rows of B.
         batch: Number of independent products.
-        compute: WGSL type of what the load hooks return. Sums are of the same type, but for f16.
-        a: `a(batch, row, k)`: an expression for one element of A.
-        b: `b(batch, k, col)`: an expression for one element of B.
-        a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent
-            along it is then a multiple of 4.
+        compute: WGSL type of loaded elements. Sums have the same type, but f32 for f16.
+        a: `a(batch, row, k)`: expression of one element of A.
+        b: `b(batch, k, col)`: expression of one element of B.
+        a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent along
+            it must be a multiple of 4.
         b4: The same for B along `b_major`.
-        a8: The same for eight halves that are consecutive along k, two to a word of a vec4<u32>,
-            where that is `a_major`; k is then a multiple of 8.
-        b8: The same for B, where k is `b_major`.
-        store: `store(batch, row, col, value)`: statements that write one element of C.
-        store4: The same for a vec4 of consecutive columns; n is then a multiple of 4.
-        k_run: Runs of k, of which k is a multiple, that the hooks of B divide it by; 1 for none.
-            A tile within one run divides for all of its elements at once.
-        looped: Steps of small tiles are a loop, however large the product.
-        long_stores: What stores an element is long code, as it computes a gelu, say.
+        a8: The same for eight f16 that are consecutive along k, two per word of a vec4<u32>.
+            Requires `a_major` "k", and k a multiple of 8.
+        b8: The same for B; requires `b_major` "k".
+        store: `store(batch, row, col, value)`: statements that store one element of C.
+        store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
+        k_run: Extent of k within which B's hooks need no new division; divides k. 1 if there is
+            none. A tile within one run divides once for all its elements.
+        looped: Whether small tiles loop over steps of k, however large the product.
+        long_stores: Whether the epilogue is long code, such as a gelu.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
     """
@@ -119,7 +119,7 @@ class GemmProblem:
     b_major: Literal["n", "k"] = "n"
 
     def __post_init__(self) -> None:
-        """Reject what no kernel can be emitted for."""
+        """Reject problems that no template supports."""
         if any(extent < 1 for extent in (self.m, self.n, self.k, self.batch)):
             raise ValueError(
                 f"m, n, k and batch must be at least 1, got {self.m}, {self.n}, {self.k} and "
@@ -137,11 +137,11 @@ class GemmProblem:
                 raise ValueError(f"eight halves need k divisible by 8, got {self.k} by {major}")
 
     def sampled(self) -> GemmProblem:
-        """The problem for the sizes that are traced, for which one is chosen that serves others."""
+        """Return the problem with representative sizes for traced ones, to choose a tile."""
         return with_sampled(self, "m", "n", "k", "batch")
 
     def divided(self, parts: int) -> GemmProblem:
-        """The problem whose batches are parts of k, which follow one another in each of these."""
+        """Return the problem whose batches are parts of k; the parts of a batch are consecutive."""
         depth = self.k // parts
 
         def of_a(hook: LoadHook) -> LoadHook:
@@ -175,7 +175,7 @@ class GemmProblem:
 
     @property
     def total(self) -> str:
-        """The WGSL type of the elements of C: sums of halves are float32."""
+        """The WGSL type of the elements of C; f16 is summed in f32."""
         return "f32" if self.compute == "f16" else self.compute
 
     @property
@@ -190,16 +190,16 @@ class GemmProblem:
 
     @property
     def in_eights(self) -> bool:
-        """Whether both operands can be loaded eight halves at a time."""
+        """Whether both operands can be loaded eight f16 at a time."""
         return self.a8 is not None and self.b8 is not None
 
     @property
     def is_float(self) -> bool:
-        """Whether products may be fused into the addition."""
+        """Whether products may use fused multiply-add."""
         return self.compute.startswith("f")
 
     def transposed(self) -> GemmProblem:
-        """The problem Cᵀ = Bᵀ·Aᵀ, which writes the same elements of C."""
+        """Return the problem Cᵀ = Bᵀ·Aᵀ, which stores the same elements of C."""
         a, b, a4, b4, store = self.a, self.b, self.a4, self.b4, self.store
         a8, b8 = self.a8, self.b8
         return replace(
@@ -219,11 +219,11 @@ class GemmProblem:
         )
 
 
-LARGE = 64
-"""Elements of a large block."""
+LARGE_BLOCK = 64
+"""Elements of a large register tile."""
 
-LARGEST = 128
-"""Elements of the largest blocks."""
+REGISTER_FILLING_BLOCK = 128
+"""Elements of a register tile that fills the registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +231,12 @@ class SharedTile:
     """The shape of a tiled kernel.
 
     Attributes:
-        rows: Rows of C a workgroup computes, an even number of blocks.
-        cols: Columns of C a workgroup computes.
+        rows: Rows of C that a workgroup computes, an even number of register tiles.
+        cols: Columns of C that a workgroup computes.
         depth: Extent of the shared tiles along k, a multiple of 4.
-        block_rows: Rows of C an invocation computes, a multiple of 4.
-        block_cols: Columns of C an invocation computes, a multiple of 4.
-        slices: Groups of invocations that share the tile and split its depth between them.
+        block_rows: Rows of an invocation's register tile, a multiple of 4.
+        block_cols: Columns of the register tile, a multiple of 4.
+        slices: Groups of invocations that split the tile's depth between them.
     """
 
     rows: int
@@ -248,12 +248,12 @@ class SharedTile:
 
     @property
     def across(self) -> int:
-        """Invocations side by side along the columns."""
+        """Invocations along the columns."""
         return self.cols // self.block_cols
 
     @property
     def down(self) -> int:
-        """Invocations below one another along the rows."""
+        """Invocations along the rows."""
         return self.rows // self.block_rows
 
     @property
@@ -273,55 +273,58 @@ class SharedTile:
 
     @property
     def written(self) -> int:
-        """Multiplications that are written out, if its steps are no loop."""
+        """Multiplications of the unrolled steps."""
         return self.block_rows * self.block_cols * self.depth // self.slices
 
     @property
     def share(self) -> int:
-        """Of these, what each slice adds up for all of them, or some slices, if there are more."""
+        """Vec4s of C that a slice adds up for all slices; the last slices may have none."""
         return -(-self.block // self.slices)
 
     def steps(self, problem: GemmProblem) -> int:
-        """Steps of k whose products are computed together."""
+        """Return the steps of k whose products are computed together."""
         return 2 if problem.compute == "f16" and not self._is_large else 1
 
     def copies(self, problem: GemmProblem) -> int:
-        """How often each element of A lies in its shared tile."""
+        """Return how often shared memory holds each element of A."""
         return 2 if problem.compute == "f16" and self._is_large else 1
 
     @property
     def _is_large(self) -> bool:
-        """Whether the block of an invocation leaves no registers for twice the sums."""
-        return self.block_rows * self.block_cols >= LARGE and self.slices == 1
+        """Whether the register tile leaves no registers for twice the sums."""
+        return self.block_rows * self.block_cols >= LARGE_BLOCK and self.slices == 1
 
     @property
     def fills_registers(self) -> bool:
-        """Whether the block of an invocation leaves few registers for what is loaded."""
-        return self.block_rows * self.block_cols >= LARGEST
+        """Whether the register tile leaves few registers for loads."""
+        return self.block_rows * self.block_cols >= REGISTER_FILLING_BLOCK
 
     def storage(self, problem: GemmProblem) -> int:
-        """Bytes of shared memory, at least."""
-        shared = self._tiles(problem)
-        return shared + self.share * self._exchange(problem) if self.slices > 1 else shared
+        """Return the minimum bytes of shared memory."""
+        shared = self._tile_bytes(problem)
+        return shared + self.share * self._exchange_bytes(problem) if self.slices > 1 else shared
 
     def exchanged(self, problem: GemmProblem, most: int) -> int:
-        """How many vec4s of C the slices exchange at once, within so many bytes."""
-        fitting = (most - self._tiles(problem)) // self._exchange(problem)
+        """Return the vec4s of C that slices exchange at once, within `most` bytes."""
+        fitting = (most - self._tile_bytes(problem)) // self._exchange_bytes(problem)
         return min(max(fitting // self.share, 1) * self.share, self.block)
 
-    def padding(self, turned: bool) -> int:
-        """Units by which steps of k of a shared tile lie further apart than they need be.
+    def padding(self, transposed: bool) -> int:
+        """Return the padding between steps of k of a shared tile, in vec4s.
 
-        Where vectors along k are transposed, invocations side by side write different steps of k,
-        and would write to the same banks. Others have few of them, or more to do besides.
+        Where loads along k are transposed, adjacent invocations write different steps of k, to the
+        same memory banks without padding. Other tiles have few such conflicts, or more work to hide
+        them.
         """
-        return int(turned and self.block == 4 and self.slices <= 2)
+        return int(transposed and self.block == 4 and self.slices <= 2)
 
-    def _tiles(self, problem: GemmProblem) -> int:
+    def _tile_bytes(self, problem: GemmProblem) -> int:
+        """Bytes of the shared tiles."""
         rows = self.rows + 4 * self.padding(problem.a_major == "k")
         cols = self.cols + 4 * self.padding(problem.b_major == "k")
         elements = rows * self.copies(problem) + cols
         return elements * self.depth * problem.element_bytes
 
-    def _exchange(self, problem: GemmProblem) -> int:
+    def _exchange_bytes(self, problem: GemmProblem) -> int:
+        """Bytes to exchange one vec4 of C of each invocation."""
         return self.invocations * 4 * problem.total_bytes

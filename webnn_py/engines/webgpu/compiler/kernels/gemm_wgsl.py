@@ -1,4 +1,4 @@
-"""WGSL pieces every matrix multiplication template uses: guarded loads, stores, the grid."""
+"""WGSL shared by all GEMM templates: guarded loads, stores, the grid."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
 from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
 
-MANY_STORES = 4
-"""By an invocation: long code that computes them stands once, in a loop. Written out, it takes
-NVIDIA's compiler seconds, and is half as fast where it no longer fits caches."""
+MIN_LOOPED_STORES = 4
+"""Stores per invocation from which a long epilogue is a loop.
+
+Unrolled, it takes NVIDIA's compiler seconds, and runs at half the speed once it exceeds the
+instruction cache.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Which indices may lie outside the matrices when a load function is called."""
+    """Which indices may be outside the matrices in a load."""
 
     m: bool
     n: bool
@@ -26,21 +29,21 @@ class Guards:
 
     @classmethod
     def of(cls, problem: GemmProblem, rows: int, columns: int, depth: int) -> Guards:
-        """Those of a product in blocks; at open extents as for sizes that blocks do not divide."""
+        """Return the guards of a product in blocks; open extents may leave a remainder."""
         extents = (problem.m, rows), (problem.n, columns), (problem.k, depth)
         return cls(*(may_leave_remainder(extent, block) for extent, block in extents))
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Workgroups, and the statements that name this one's place in the grid."""
+    """The workgroup counts, and statements that name this workgroup's place in the grid."""
 
     workgroups: tuple[int, int, int]
     prologue: tuple[str, ...]
 
 
 def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
-    """Lays `batch` grids of `rows` by `columns` workgroups out within the device's limits.
+    """Fit `batch` grids of `rows` by `columns` workgroups into the device's limits.
 
     The prologue defines the u32 values `gemm_col`, `gemm_row` and `gemm_batch`.
     """
@@ -71,15 +74,15 @@ def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
 
 
 def name_batch(problem: GemmProblem) -> list[str]:
-    """The statement that names the batch index.
+    """Emit the name of the batch index.
 
-    The only product of a batch of one is a constant, so that nothing is computed from it.
+    With a single batch it is a constant, which lets compilers fold the index arithmetic.
     """
     return ["let batch = gemm_batch;" if problem.batch > 1 else "const batch = 0u;"]
 
 
 def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
-    """The compute entry point around the statements of `body`."""
+    """Wrap the statements of `body` in the compute entry point."""
     return [
         f"@compute @workgroup_size({workgroup_size})",
         "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
@@ -92,12 +95,12 @@ def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
 def load_functions(
     problem: GemmProblem, guards: Guards, a_width: int, b_width: int, run: int = 1
 ) -> list[str]:
-    """Functions that load one element, a vec4, or eight halves of each operand.
+    """Emit functions that load one element, a vec4, or eight f16 of each operand.
 
-    They are named `gemm_a`, `gemm_a4` or `gemm_a8`, and so for B. Outside the matrix along k they
-    return zeros, so that a ragged last step adds nothing; rows and columns outside are clamped,
-    because what they contribute to is never stored. With a run, those of B take k as two numbers:
-    the number of the run, and the place in it.
+    They are `gemm_a`, `gemm_a4` or `gemm_a8`, and the same for B. Past the end of k they return
+    zeros, so a ragged last step adds nothing. Rows and columns past the end are clamped, as their
+    results are never stored. With a run, those of B take k as two parameters: the run, and the
+    place within it.
     """
     lines: list[str] = []
     a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
@@ -120,7 +123,7 @@ def load_functions(
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """One side of the product, as the load functions see it."""
+    """One operand of the product, as the load functions see it."""
 
     name: str
     free: str
@@ -142,7 +145,7 @@ class _Operand:
         return (batch, free, k) if self.name == "a" else (batch, k, free)
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> list[str]:
-        """A guarded call of the hook."""
+        """Emit a guarded call of the hook."""
         result = {1: problem.compute, 4: problem.vec4, 8: EIGHT}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
@@ -164,7 +167,7 @@ class _Operand:
         return [*lines, "}"]
 
     def composed(self, problem: GemmProblem) -> list[str]:
-        """A vec4 of four single loads."""
+        """Emit a vec4 of four single loads."""
         calls = []
         for i in range(4):
             free, k = symbol(self.free), symbol("k")
@@ -182,7 +185,7 @@ class _Operand:
 
 
 def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
-    """The function `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, unguarded."""
+    """Emit `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, without guards."""
     if wide and problem.store4 is not None:
         function, hook, type_ = "gemm_store4", problem.store4, problem.total4
     else:
@@ -190,7 +193,7 @@ def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
     indices = symbol("batch", problem.batch), symbol("row", problem.m), symbol("col", problem.n)
     return [
         f"fn {function}(batch: u32, row: u32, col: u32, value: {type_}) {{",
-        # A block of its own: the hook may declare names, these parameters' names included.
+        # In a block: the hook may declare any name, even those of the parameters.
         f"  {{ {hook(*indices, 'value')} }}",
         "}",
     ]
@@ -199,7 +202,7 @@ def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
 def store_values(
     problem: GemmProblem, row: Index, col: Index, value: str, *, wide: bool, guard: bool
 ) -> list[str]:
-    """Statements that write one element of a row, or with `wide` four consecutive ones."""
+    """Emit the store of one element of a row, or with `wide` of four consecutive ones."""
     if wide and problem.store4 is not None:
         call = f"gemm_store4(batch, {row}, {col}, {value});"
         return [f"if ({col} < {problem.n}u) {{ {call} }}" if guard else call]
@@ -211,22 +214,22 @@ def store_values(
     return lines
 
 
-def stands_once(problem: GemmProblem, stores: int) -> bool:
-    """Whether what computes so many values as it stores them stands in a loop."""
-    return problem.long_stores and stores >= MANY_STORES
+def loops_stores(problem: GemmProblem, stores: int) -> bool:
+    """Whether to store in a loop, so that the epilogue's code appears once."""
+    return problem.long_stores and stores >= MIN_LOOPED_STORES
 
 
-def one_by_one(
+def store_loop(
     values: Sequence[str], type_: str, zero: str, store: Callable[[str, Index], list[str]]
 ) -> list[str]:
-    """Statements that store one value after the other in a loop, by code that stands once.
+    """Emit a loop that stores one value after the other; the epilogue's code appears once.
 
     Args:
-        values: The variables that hold them.
-        type_: Of these.
-        zero: An expression of which compilers do not know that it is 0, as they would write all
-            rounds of the loop out.
-        store: Gives statements for a variable's name and its number.
+        values: The variables to store.
+        type_: Their type.
+        zero: An expression whose value 0 compilers cannot prove, so that they do not unroll the
+            loop.
+        store: Emits the store of a variable, by name and number.
     """
     count = len(values)
     cases = " ".join(f"case {i}u: {{ stored = {value}; }}" for i, value in enumerate(values))
@@ -240,7 +243,7 @@ def one_by_one(
 
 
 def add_product(problem: GemmProblem, target: str, left: str, right: str, width: int) -> str:
-    """The statement `target += left * right`, all of `width` elements, where floats are fused."""
+    """Emit `target += left * right` of `width` elements; with fma for floats."""
     if not problem.is_float:
         return f"{target} += {left} * {right};"
     if problem.total != problem.compute:
@@ -250,7 +253,7 @@ def add_product(problem: GemmProblem, target: str, left: str, right: str, width:
 
 
 def multiply_add(problem: GemmProblem, target: str, scalar: str, vector: str, width: int) -> str:
-    """The statement `target += scalar * vector` for a target of `width` elements."""
+    """Emit `target += scalar * vector` of `width` elements."""
     splat = width == 4 and problem.is_float
     factor = f"{problem.vec4}({scalar})" if splat else scalar
     return add_product(problem, target, factor, vector, width)

@@ -1,4 +1,4 @@
-"""Matrix multiplication: chooses a template and its tile for a problem, and emits the WGSL.
+"""GEMM: choose the template and its tile for a problem, and emit the WGSL.
 
 The choices were measured; `docs/benchmarks/gemm.md` has the figures.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import FEW_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
-    ADDING,
+    ADD_KERNEL_US,
     Split,
     best_split,
     best_tile,
@@ -29,49 +29,49 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_types import (
 
 __all__ = ["GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
 
-MOST_ROWS = 16
-"""Rows of a product whose invocations share k: each keeps all of them in registers."""
+MAX_REDUCE_ROWS = 16
+"""Rows of a product whose invocations split k: each keeps all rows in registers."""
 
-SHALLOW = 64
-"""Up to so large a k, dividing it between invocations does not pay."""
+MAX_SHALLOW_K = 64
+"""Extent of k up to which invocations should not split it."""
 
-MANY_COLUMNS = 2048
-"""From so many columns on, workgroups are enough that read twice as many together."""
+MIN_WIDE_COLUMNS = 2048
+"""Columns from which there are enough workgroups to load twice as many columns in each."""
 
-TINY = 256
-"""Up to so many elements of C, a shallow product is too small for a workgroup of its own."""
+MAX_TINY_ELEMENTS = 256
+"""Elements of C up to which a shallow product is too small for its own workgroup."""
 
-FEW_COLUMNS = 32
-"""Fewer columns than this leave lanes of a SIMD register of a software adapter idle."""
+MIN_SIMD_COLUMNS = 32
+"""Fewer columns leave lanes of a software adapter's SIMD register idle."""
 
-SIMD = 8
+SIMD_LANES = 8
 """Lanes of a SIMD register, as software adapters use them."""
 
 
 def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str = "") -> TileKernel:
-    """Emits the kernel that suits the problem's sizes and the device.
+    """Return the kernel that suits the problem's sizes and the device.
 
     Args:
         problem: Sizes, types and hooks.
         limits: The device's limits.
-        device: "cpu" for a software adapter, anything else for graphics hardware.
-        tile: The name of the tile to take, if it fits.
+        device: "cpu" for a software adapter, anything else for a GPU.
+        tile: Name of a tile to use if it fits.
 
     Returns:
         The kernel and its grid.
     """
-    named = _named(problem, tile, device, limits) if tile else None
+    named = _emit_named(problem, tile, device, limits) if tile else None
     if named is not None:
         return named
     if device == "cpu":
-        return _on_software(problem, limits)
+        return _emit_on_cpu(problem, limits)
     near = problem.sampled()
     if near.n <= FEW_ROWS < near.m:
         problem, near = problem.transposed(), near.transposed()
-    few, shallow = near.m <= FEW_ROWS, near.k <= SHALLOW
+    few, shallow = near.m <= FEW_ROWS, near.k <= MAX_SHALLOW_K
     if few and not shallow:
-        return emit_reduce(problem, _reduction(near, limits), limits)
-    if near.k < 8 or (shallow and (few or near.m * near.n <= TINY)):
+        return emit_reduce(problem, _reduce_tile(near, limits), limits)
+    if near.k < 8 or (shallow and (few or near.m * near.n <= MAX_TINY_ELEMENTS)):
         rows, cols = (4 if near.m >= 16 else 1), (4 if near.n >= 4 else 1)
         return emit_direct(problem, DirectTile(rows, cols, 64, "blocks"), limits)
     shared = best_tile(problem, limits)
@@ -81,38 +81,40 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
 
 
 def is_narrow(problem: GemmProblem) -> bool:
-    """Whether it has few rows or few columns."""
+    """Whether the product has few rows or few columns."""
     near = problem.sampled()
     return min(near.m, near.n) <= FEW_ROWS
 
 
 def split_of(
-    problem: GemmProblem, limits: Limits, device: str = "", adding: float = ADDING
+    problem: GemmProblem, limits: Limits, device: str = "", adding: float = ADD_KERNEL_US
 ) -> Split | None:
-    """How to divide a product along k between workgroups, where that pays.
+    """Return how to split a product along k between workgroups; None where that does not pay.
 
     Args:
         problem: The product.
         limits: The device's limits.
         device: As for `emit_gemm`.
-        adding: Microseconds of the kernel that adds up the sums, at least; 0 if there is none.
+        adding: Minimum microseconds of the kernel that adds up the partial sums; 0 if there is
+            none.
     """
     if device == "cpu" or is_narrow(problem) or not problem.is_float:
         return None
     return best_split(problem, limits, adding)
 
 
-def _reduction(problem: GemmProblem, limits: Limits) -> ReduceTile:
+def _reduce_tile(problem: GemmProblem, limits: Limits) -> ReduceTile:
+    """Return the tile of a product with few rows."""
     many_rows = problem.m > 4 and problem.b_major == "n"
     columns, unroll = (8, 8) if many_rows else (4, 4)
     invocations = 256
     if problem.b_major == "n" and not many_rows:
-        columns = 8 if problem.n >= MANY_COLUMNS else 4
+        columns = 8 if problem.n >= MIN_WIDE_COLUMNS else 4
         invocations = 1024
     while invocations > limits.max_invocations:
         invocations //= 2
     slices = invocations // columns
-    # A short k has less to divide, and more columns share a workgroup.
+    # With a short k, use fewer slices and more columns per workgroup.
     step = 4 if problem.b_major == "k" and problem.b4 is not None else 1
     while slices > 8 and slices * step * unroll > 2 * problem.k:
         slices //= 2
@@ -120,33 +122,33 @@ def _reduction(problem: GemmProblem, limits: Limits) -> ReduceTile:
     return ReduceTile(columns, slices, unroll)
 
 
-def _on_software(problem: GemmProblem, limits: Limits) -> TileKernel:
-    """Without barriers: a software adapter runs the lanes of a workgroup as one SIMD register."""
+def _emit_on_cpu(problem: GemmProblem, limits: Limits) -> TileKernel:
+    """Return a kernel without barriers: software adapters run a workgroup in SIMD lanes."""
     near = problem.sampled()
-    if near.n < FEW_COLUMNS <= near.m:
+    if near.n < MIN_SIMD_COLUMNS <= near.m:
         problem, near = problem.transposed(), near.transposed()
-    rows = _even(near.m, 8)
-    if near.n < FEW_COLUMNS:
+    rows = _even_block(near.m, 8)
+    if near.n < MIN_SIMD_COLUMNS:
         cols = 8 if near.n >= 8 else 4 if near.n >= 4 else near.n
         return emit_direct(problem, DirectTile(rows, cols, 16, "blocks"), limits)
-    cols = _even(-(-near.n // SIMD), 8)
+    cols = _even_block(-(-near.n // SIMD_LANES), 8)
     if problem.b_major == "n" and problem.b4 is not None:
         cols = -(-cols // 4) * 4
-    return emit_direct(problem, DirectTile(rows, cols, SIMD), limits)
+    return emit_direct(problem, DirectTile(rows, cols, SIMD_LANES), limits)
 
 
-def _even(extent: int, most: int) -> int:
-    """The block that divides an extent into as few blocks as `most` does, but evenly."""
+def _even_block(extent: int, most: int) -> int:
+    """Return the smallest block that needs no more blocks than `most` does."""
     blocks = -(-extent // most)
     return -(-extent // blocks)
 
 
-def _named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKernel | None:
-    """The kernel of a product with a tile; None where the product or the limits do not allow it."""
+def _emit_named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKernel | None:
+    """Return the kernel with a named tile; None where the product or the limits forbid it."""
     named = named_tiles(kind).get(name)
     if named is None:
         return None
-    if named.turned:
+    if named.transposed:
         problem = problem.transposed()
     match named.tile:
         case SharedTile() as tile:
@@ -155,20 +157,20 @@ def _named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKe
             return emit_direct(problem, tile, limits)
         case ReduceTile() as tile:
             small = tile.columns * tile.slices <= limits.max_invocations
-            few = problem.m <= MOST_ROWS
+            few = problem.m <= MAX_REDUCE_ROWS
             return emit_reduce(problem, tile, limits) if small and few else None
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTile:
-    """A tile, and whether the product is turned over: Cᵀ = Bᵀ·Aᵀ."""
+    """A tile, and whether the product is transposed: Cᵀ = Bᵀ·Aᵀ."""
 
     tile: SharedTile | DirectTile | ReduceTile
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def name(self) -> str:
-        """What tables and listings call it."""
+        """The name in tables and listings."""
         match self.tile:
             case SharedTile() as tile:
                 block = f"{tile.block_rows}x{tile.block_cols}"
@@ -178,7 +180,7 @@ class NamedTile:
                 text = f"direct {rows}x{cols} {lanes} {spread}"
             case ReduceTile(columns, slices, unroll):
                 text = f"reduce {columns}x{slices} {unroll}"
-        return f"{text} turned" if self.turned else text
+        return f"{text} turned" if self.transposed else text
 
 
 _HARDWARE: Sequence[SharedTile | DirectTile | ReduceTile] = (
@@ -201,7 +203,7 @@ _HARDWARE: Sequence[SharedTile | DirectTile | ReduceTile] = (
     ReduceTile(8, 32, 8),
     ReduceTile(16, 16, 4),
 )
-_SOFTWARE: Sequence[DirectTile] = (  # few, since their drivers compile for long
+_SOFTWARE: Sequence[DirectTile] = (  # few, because software drivers compile slowly
     DirectTile(8, 4, 8),
     DirectTile(4, 4, 8),
     DirectTile(4, 4, 16, "blocks"),
@@ -210,11 +212,11 @@ _SOFTWARE: Sequence[DirectTile] = (  # few, since their drivers compile for long
 
 @functools.cache
 def named_tiles(kind: str) -> Mapping[str, NamedTile]:
-    """The tiles that suit a kind of adapter, by their names.
+    """Return the tiles to measure for a kind of adapter, by name.
 
     Args:
         kind: "cpu" for a software adapter, which is slow at barriers, else "gpu".
     """
     tiles = _SOFTWARE if kind == "cpu" else _HARDWARE
-    turned = (NamedTile(tile, turned) for turned in (False, True) for tile in tiles)
-    return {named.name: named for named in turned}
+    named = [NamedTile(tile, transposed) for transposed in (False, True) for tile in tiles]
+    return {tile.name: tile for tile in named}

@@ -55,7 +55,7 @@ def _is_long(builder: KernelBuilder) -> bool:
     return len(used("\n".join(reachable(builder.functions, "put( put4(")))) > LONG
 
 
-def emit_divided(make: Make, node: Node) -> list[Kernel] | None:
+def emit_split_k(make: Make, node: Node) -> list[Kernel] | None:
     """The two kernels of a product that is divided so, with what is fused behind it; else None."""
     builder = make()
     product = product_of(builder, node)
@@ -70,7 +70,9 @@ def emit_divided(make: Make, node: Node) -> list[Kernel] | None:
     return [_divided(make(sums), node, split), _added(builder, product, node, sums)]
 
 
-def emit_into_rows(make: Make, node: Node, make_rows: Make, reduction: Node) -> list[Kernel] | None:
+def emit_split_k_into_rows(
+    make: Make, node: Node, make_rows: Make, reduction: Node
+) -> list[Kernel] | None:
     """The kernel of a product that is divided, and that of rows, which adds up the sums it reads.
 
     None where either is not to be so.

@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_m
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import FEWEST_SHARED
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import unbound
+from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import free_bindings
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
 from webnn_py.engines.webgpu.compiler.lower import reduction
@@ -61,7 +61,7 @@ class RowWalk:
         in_turn = not hardware and threads == 1
         is_float = builder.storage(operand).element in ("f32", "f16")
         # What is read in other places, too, is bound twice.
-        few = len(self._leaves(builder.root)) <= unbound(builder)
+        few = len(self._leaves(builder.root)) <= free_bindings(builder)
         fits = divides(4, count) and within.identity and is_float and few
         # Kernels that hold rows are for one length.
         holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)

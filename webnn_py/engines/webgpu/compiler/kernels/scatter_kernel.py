@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel
-from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import for_each
+from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import map_kernel
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
@@ -45,7 +45,7 @@ def _clear(builder: KernelBuilder, node: Node, part: Part) -> Kernel:
     """Nobody has won yet."""
     body = Body(builder)
     body.line("out0[i] = 0u;")
-    return for_each(builder, body, node.op, _words(builder, part)[1], part)
+    return map_kernel(builder, body, node.op, _words(builder, part)[1], part)
 
 
 def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> Kernel:
@@ -63,4 +63,4 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     target = body.let(target - first, "target")
     with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
         body.line(f"atomicMax(&out0[{target}], {update + 1});")
-    return for_each(builder, body, node.op, count, part)
+    return map_kernel(builder, body, node.op, count, part)
