@@ -100,7 +100,7 @@ def test_every_tile_is_chosen_for_some_product(
 
 def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
     def invocations(size: Sequence[int], beside: bool) -> int:
-        of, limits = problem(*size), dataclasses.replace(LIMITS["large"], beside=beside)
+        of, limits = problem(*size), dataclasses.replace(LIMITS["large"], may_share_dispatch=beside)
         split = best_split(of, limits)
         tile = split.tile if split else best_tile(of, limits)
         assert tile is not None
@@ -137,4 +137,4 @@ def test_who_waits_gets_a_tile_that_is_compiled_soon(compute: str, rows: int, k:
 
 
 def written(made: SharedTile | Split) -> int:
-    return (made.tile if isinstance(made, Split) else made).written
+    return (made.tile if isinstance(made, Split) else made).unrolled_multiplications

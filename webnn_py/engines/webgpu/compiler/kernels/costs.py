@@ -32,7 +32,7 @@ ADD_KERNEL_US = 2.6
 """Minimum microseconds of the kernel that adds up the partial sums."""
 
 SUM_BYTES_PER_US = 5e6
-"""Bytes of partial sums written and read in a microsecond."""
+"""Bytes of partial sums unrolled_multiplications and read in a microsecond."""
 
 JOINT_INVOCATIONS = 64
 """Invocations of the workgroups of products that may run in one dispatch.
@@ -163,11 +163,15 @@ def _fastest(
 ) -> T | None:
     """Return the fastest option; a quick one to compile if the best may follow later."""
     best = min(times, key=lambda made: times[made], default=None)
-    if best is None or tile_of(best).written <= MAX_QUICK_MULTIPLICATIONS:
+    if best is None or tile_of(best).unrolled_multiplications <= MAX_QUICK_MULTIPLICATIONS:
         return best
     if not may_follow_later(problem.batch, problem.m, problem.n, problem.k):
         return best
-    soon = [made for made in times if tile_of(made).written <= MAX_QUICK_MULTIPLICATIONS]
+    soon = [
+        made
+        for made in times
+        if tile_of(made).unrolled_multiplications <= MAX_QUICK_MULTIPLICATIONS
+    ]
     return min(soon, key=lambda made: times[made], default=best)
 
 
@@ -176,9 +180,12 @@ def prefer_equal_workgroups(problems: Sequence[GemmProblem], limits: Limits) -> 
 
     Args:
         problems: The products.
-        limits: The device's limits, with `beside`.
+        limits: The device's limits, with `may_share_dispatch`.
     """
-    problems, own = [problem.sampled() for problem in problems], replace(limits, beside=False)
+    problems, own = (
+        [problem.sampled() for problem in problems],
+        replace(limits, may_share_dispatch=False),
+    )
     return _together(problems, limits) < _together(problems, own)
 
 
@@ -217,7 +224,7 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     costs: Sequence[Cost] = half_costs if halves else COSTS
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
-    if limits.beside and is_small:
+    if limits.may_share_dispatch and is_small:
         return [cost for cost in fitting if cost.tile.invocations == JOINT_INVOCATIONS] or fitting
     return fitting
 

@@ -28,13 +28,13 @@ class Limits:
         max_workgroup_storage: Bytes of `var<workgroup>` memory.
         max_invocations: Invocations in one workgroup.
         max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
-        beside: Whether other products may run in the same dispatch.
+        may_share_dispatch: Whether other products may run in the same dispatch.
     """
 
     max_workgroup_storage: int = 16384
     max_invocations: int = 256
     max_workgroups_per_dim: int = 65535
-    beside: bool = False
+    may_share_dispatch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class SharedTile:
         return self.block_rows * self.block_cols // 4
 
     @property
-    def written(self) -> int:
+    def unrolled_multiplications(self) -> int:
         """Multiplications of the unrolled steps."""
         return self.block_rows * self.block_cols * self.depth // self.slices
 

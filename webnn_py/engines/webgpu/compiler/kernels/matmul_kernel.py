@@ -1,4 +1,4 @@
-"""Products of matrices, and what loads their operands."""
+"""Matrix products as GEMM problems, and the loads of their operands."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from webnn_py.ir import Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """A value as elements of a stored one.
+    """A value as strided elements of a stored value.
 
     Attributes:
-        stored: The value in whose buffer the elements lie.
-        strides: Step of each dimension of the value, in elements of the buffer.
-        offset: Place of the first element.
+        stored: The value whose buffer holds the elements.
+        strides: Stride of each dimension, in elements of the buffer.
+        offset: Index of the first element.
     """
 
     stored: Value
@@ -37,17 +37,19 @@ class Strided:
     offset: int = 0
 
     def is_row_major(self, value: Value) -> bool:
-        """Whether the elements lie one after the other, as if the value itself were stored."""
+        """Whether the elements are contiguous, as if `value` itself were stored."""
         return is_row_major(Affine(value.shape, self.strides))
 
 
-def resolve(builder: KernelBuilder, value: Value, source: Value | None = None) -> Strided | None:
-    """The strided memory of a value; None where it is computed or no single stride fits.
+def strided_view(
+    builder: KernelBuilder, value: Value, source: Value | None = None
+) -> Strided | None:
+    """Return the strided memory of a value; None where it is computed or no single stride fits.
 
     Args:
-        builder: Of the kernel.
+        builder: The kernel's builder.
         value: The value.
-        source: What is computed, and counts as if it were stored.
+        source: A computed value to treat as stored.
     """
     if value is source:
         return Strided(value, shapes.strides(value.shape))
@@ -60,7 +62,7 @@ def resolve(builder: KernelBuilder, value: Value, source: Value | None = None) -
     if node.op not in VIEWS:
         return None
     operand = next(node.operands)
-    inner = resolve(builder, operand, source)
+    inner = strided_view(builder, operand, source)
     if inner is None or not inner.is_row_major(operand):
         return None
     if node.op == "reshape":
@@ -72,18 +74,18 @@ def resolve(builder: KernelBuilder, value: Value, source: Value | None = None) -
     return Strided(inner.stored, view.strides, inner.offset + view.offset)
 
 
-def reshaped(builder: KernelBuilder, value: Value) -> tuple[Value, Strided] | None:
-    """What a value reshapes, and its strided memory; None where there is no such memory."""
+def reshaped_view(builder: KernelBuilder, value: Value) -> tuple[Value, Strided] | None:
+    """Return the operand of a reshape and its strided memory; None without such memory."""
     node = builder.producers[value] if builder.computes(value) else None
     if node is None or node.op != "reshape":
         return None
     operand = next(node.operands)
-    inner = resolve(builder, operand)
+    inner = strided_view(builder, operand)
     return None if inner is None else (operand, inner)
 
 
-def loader(builder: KernelBuilder, function: str, value: Value) -> None:
-    """A function of `i` that gives a value's element at a flat index, whatever it takes."""
+def add_loader(builder: KernelBuilder, function: str, value: Value) -> None:
+    """Add a function that returns a value's element at flat index `i`, computed if need be."""
     body = Body(builder)
     result = body.load(value, symbol("i"))
     body.line(f"return {result};")
@@ -91,27 +93,27 @@ def loader(builder: KernelBuilder, function: str, value: Value) -> None:
 
 
 def gemm_limits(builder: KernelBuilder) -> Limits:
-    """The device's limits, as the template asks for them."""
+    """Return the device's limits for the GEMM templates."""
     features = builder.features
     return Limits(features.workgroup_bytes, features.invocations, features.grid, builder.beside)
 
 
 def product_type(builder: KernelBuilder, node: Node, *operands: Value) -> Literal["f32", "f16"]:
-    """What elements are multiplied as: graphics hardware takes halves at twice the rate."""
+    """Return the type of the multiplication: GPUs multiply f16 at twice the rate."""
     values = (node.output, *operands)
     halves = all(builder.storage(value).element == "f16" for value in values)
     return "f16" if halves and builder.features.kind != "cpu" else "f32"
 
 
 class Operand:
-    """A matrix operand [..., rows, columns] and its hooks.
+    """A matrix operand [..., rows, columns] and its load hooks.
 
     Args:
-        builder: Of the kernel.
+        builder: The kernel's builder.
         value: The operand.
-        name: Of the loader function, where the operand is no strided memory.
+        name: Name of the add_loader function for an operand that is no strided memory.
         batch: The product's batch dimensions.
-        compute: WGSL type of what is loaded.
+        compute: WGSL type of loaded elements.
     """
 
     def __init__(
@@ -127,18 +129,20 @@ class Operand:
         self._name = name
         self._batch = batch
         self._compute = compute
-        self._strided = resolve(builder, value)
+        self._strided = strided_view(builder, value)
         self._row_step: int | None = None
-        self._unpacked: Node | None = None  # it is these weights, unpacked as they are loaded
+        self._dequantized: Node | None = None  # the node whose weights the loads dequantize
         if self._strided is None:
             weights = unpacked_weights(value, builder.producers, builder.is_stored)
             if weights is not None:
-                self._strided = resolve(builder, value, weights.output)
-            self._unpacked = weights if self._strided is not None else None
-            loader(builder, name, value if self._unpacked is None else self._unpacked.output)
+                self._strided = strided_view(builder, value, weights.output)
+            self._dequantized = weights if self._strided is not None else None
+            add_loader(
+                builder, name, value if self._dequantized is None else self._dequantized.output
+            )
 
     def merge_rows(self) -> bool:
-        """Take the rows of all batches for those of one, if they lie one after the other."""
+        """Merge the batches into rows if all rows are equally spaced; return whether they are."""
         rows = self._value.shape[:-1]
         if rows[:-1] != self._batch:
             return False
@@ -150,7 +154,7 @@ class Operand:
         return True
 
     def index(self, batch: Index, row: Index, column: Index) -> Index:
-        """The place of an element, in the buffer or of the loader."""
+        """Return the index of an element, in the buffer or for the add_loader."""
         if self._strided is None:
             rows, columns = self._value.shape[-2:]
             if self._row_step is not None:
@@ -164,6 +168,7 @@ class Operand:
         return row * step_row + column * step_column + base
 
     def _base(self, strided: Strided) -> Affine:
+        """Return the map from the batch index to the first element of a matrix."""
         dims = self._value.shape[:-2]
         lead = len(self._batch) - len(dims)
         steps = (0,) * lead + tuple(
@@ -172,9 +177,9 @@ class Operand:
         return Affine(self._batch, steps, strided.offset)
 
     def load(self, batch: Index, row: Index, column: Index) -> str:
-        """One element."""
+        """Emit the load of one element."""
         place = self.index(batch, row, column)
-        if self._strided is None or self._unpacked is not None:
+        if self._strided is None or self._dequantized is not None:
             loaded = f"{self._name}({place})"
             return loaded if self._compute == "f32" else f"{self._compute}({loaded})"
         stored = self._strided.stored
@@ -184,9 +189,9 @@ class Operand:
         return self._builder.storage(stored).load(element, place)
 
     def vectors(self, width: int) -> tuple[LoadHook, Literal["row", "column"]] | None:
-        """Loads of four elements, or of eight halves, along the contiguous dimension.
+        """Return a load of four elements, or of eight f16, along the contiguous dimension.
 
-        None where memory or sizes do not allow that.
+        The dimension is returned, too. None where memory or sizes do not allow such loads.
         """
         strided = self._strided
         if strided is None:
@@ -202,12 +207,12 @@ class Operand:
             return None
         if not all(divides(width, step) for step in others):
             return None
-        load = self._loads(strided.stored, width, self.index)
+        load = self._vector_load(strided.stored, width, self.index)
         return None if load is None else (load, along)
 
     def _reshaped_vectors(self, width: int) -> tuple[LoadHook, Literal["column"]] | None:
-        """The same where memory has other dimensions, the innermost of which is in such runs."""
-        found = reshaped(self._builder, self._value)
+        """Do the same for a reshape whose operand has contiguous runs of `width` elements."""
+        found = reshaped_view(self._builder, self._value)
         if found is None or not found[0].shape:
             return None
         operand, inner = found
@@ -216,17 +221,17 @@ class Operand:
         if step != 1 or any(n % width for n in runs):
             return None
         place = Affine(operand.shape, inner.strides, inner.offset)
-        load = self._loads(inner.stored, width, lambda *at: place.at(self.index(*at)))
+        load = self._vector_load(inner.stored, width, lambda *at: place.at(self.index(*at)))
         return None if load is None else (load, "column")
 
-    def _loads(
+    def _vector_load(
         self, stored: Value, width: int, place: Callable[[Index, Index, Index], Index]
     ) -> LoadHook | None:
-        """Loads of so many elements that lie from a place of a stored value on."""
+        """Return a load of `width` elements from an index of a stored value on."""
         builder = self._builder
-        if self._unpacked is not None:
+        if self._dequantized is not None:
             name = f"{self._name}_fours"
-            if width != 4 or not unpacks_fours(builder, name, self._unpacked):
+            if width != 4 or not unpacks_fours(builder, name, self._dequantized):
                 return None
             halves = self._compute == "f16"
             return lambda *at: (
@@ -247,7 +252,7 @@ class Operand:
 
 
 def product(builder: KernelBuilder, node: Node) -> Product | None:
-    """The product that a node is, if it is one."""
+    """Return a matmul as a product; None for other nodes and packed types."""
     root = builder.storage(builder.root)
     if node.op != "matmul" or root.per_word != 1:
         return None

@@ -1,6 +1,6 @@
-"""Products of matrices, which convolutions are, too: by one kernel, or divided between two.
+"""Kernels of matrix products and convolutions: one GEMM, or split-K in two kernels.
 
-Of long products of few elements, workgroups divide k, and a second kernel adds up their sums.
+For products of long k and few elements, workgroups split k; a second kernel adds the partial sums.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.ir import Node, Value
 
-WORKGROUP = 64
+WORKGROUP_SIZE = 64
 
-LONG = 1_200
-"""Characters of the functions that an epilogue calls: a gelu's, not those of a sigmoid, which takes
-less time written out."""
+MIN_LONG_EPILOGUE_CHARS = 1_200
+"""Characters of an epilogue's functions from which its code should appear once. A gelu has more, a
+sigmoid fewer; that one is faster unrolled."""
 
 _PRODUCTS = {"matmul": matmul_kernel.product, "conv2d": conv_kernel.product}
 
 
 def product_of(builder: KernelBuilder, node: Node | None) -> Product | None:
-    """The product that a node is, if it is one."""
+    """Return the node as a product; None if it is none."""
     return _PRODUCTS[node.op](builder, node) if node is not None and node.op in _PRODUCTS else None
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """The kernel of a product, with what is fused behind it; None if the node is none."""
+    """Return the kernel of a product with its fused epilogue; None if the node is no product."""
     product = product_of(builder, node)
     if product is None:
         return None
@@ -51,12 +51,14 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 
 def _is_long(builder: KernelBuilder) -> bool:
-    """Whether an epilogue calls long functions."""
-    return len(used("\n".join(reachable(builder.functions, "put( put4(")))) > LONG
+    """Whether the epilogue calls long functions."""
+    return (
+        len(used("\n".join(reachable(builder.functions, "put( put4(")))) > MIN_LONG_EPILOGUE_CHARS
+    )
 
 
 def emit_split_k(make: Make, node: Node) -> list[Kernel] | None:
-    """The two kernels of a product that is divided so, with what is fused behind it; else None."""
+    """Return the two kernels of a split-K product with its epilogue; None if not worth it."""
     builder = make()
     product = product_of(builder, node)
     if product is None or builder.tile or not builder.is_whole(builder.root):
@@ -67,21 +69,21 @@ def emit_split_k(make: Make, node: Node) -> list[Kernel] | None:
     sums = Value("float32", (split.parts, node.output.size), "sums")
     if not builder.is_whole(sums):
         return None
-    return [_divided(make(sums), node, split), _added(builder, product, node, sums)]
+    return [_partial_sums(make(sums), node, split), _add_parts(builder, product, node, sums)]
 
 
 def emit_split_k_into_rows(
     make: Make, node: Node, make_rows: Make, reduction: Node
 ) -> list[Kernel] | None:
-    """The kernel of a product that is divided, and that of rows, which adds up the sums it reads.
+    """Return the kernels of a split-K product and of a row kernel that adds the partial sums.
 
-    None where either is not to be so.
+    None where either does not apply.
 
     Args:
-        make: Begins a kernel of the product, with what is fused behind it.
+        make: Creates the builder of the product's kernel, with its fused epilogue.
         node: The product.
-        make_rows: Begins the kernel of rows.
-        reduction: The node that it is built around.
+        make_rows: Creates the builder of the row kernel.
+        reduction: The reduction of the row kernel.
     """
     builder = make()
     product = product_of(builder, node)
@@ -97,17 +99,17 @@ def emit_split_k_into_rows(
     kernel = row_kernel.emit(rows, reduction)
     if kernel is None or not rows.is_whole(sums) or not _binds(kernel, features.max_bindings):
         return None
-    return [_divided(make(sums), node, split), kernel]
+    return [_partial_sums(make(sums), node, split), kernel]
 
 
 def _binds(kernel: Kernel, most: int) -> bool:
-    """Whether a kernel binds so many buffers at most, and reads none that it writes."""
+    """Whether a kernel binds at most `most` buffers, and reads none that it writes."""
     read, written = ({part.value for part in parts} for parts in (kernel.reads, kernel.writes))
     return len(kernel.reads) + len(kernel.writes) <= most and read.isdisjoint(written)
 
 
-def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
-    """The sums of each part of k."""
+def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
+    """Return the kernel that writes the partial sums of each part of k."""
     product = product_of(builder, node)
     assert product is not None
     parts = split.parts
@@ -128,19 +130,19 @@ def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
     return builder.finish(node.op, tile.code, tile.workgroups)
 
 
-def _added(builder: KernelBuilder, product: Product, node: Node, sums: Value) -> Kernel:
-    """The sums over all parts, and the epilogue."""
+def _add_parts(builder: KernelBuilder, product: Product, node: Node, sums: Value) -> Kernel:
+    """Return the kernel that adds the partial sums and runs the epilogue."""
     product.emit_epilogue()
     parts, size = sums.shape
     vectors = builder.vector(sums) if builder.vector_out else None
     width, at, put = (4, vectors, "put4") if vectors else (1, builder.element(sums), "put")
     count = size // width
-    groups = grid(-(-count // WORKGROUP), builder.features.grid)
+    groups = grid(-(-count // WORKGROUP_SIZE), builder.features.grid)
     terms = [at(str(symbol("w", count) + part * count)) for part in range(parts)]
     lines = [
-        f"@compute @workgroup_size({WORKGROUP})",
+        f"@compute @workgroup_size({WORKGROUP_SIZE})",
         "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
-        f"  let w = {place_in(groups, WORKGROUP)};",
+        f"  let w = {place_in(groups, WORKGROUP_SIZE)};",
         f"  if (w >= {count}u) {{ return; }}",
         f"  let total = {' + '.join(terms)};",
         f"  {product.put(put, symbol('w', count) * width, 'total')}",

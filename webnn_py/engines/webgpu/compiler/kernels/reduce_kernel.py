@@ -1,4 +1,4 @@
-"""Reductions of many elements to few: a workgroup for each result, or for some side by side."""
+"""Reductions of many elements to few: a tree reduction by a workgroup for one or more results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnn_py.ops.declare import Reduce
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """Threads stride over the reduced elements, then combine their partial results."""
+    """Stride over the reduced elements with all threads, then combine their partial results."""
     storage = builder.storage(builder.root)
     if not is_reduction(node) or storage.per_word != 1:
         return None
@@ -43,7 +43,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
     groups = grid(-(-results // each), builder.features.grid)
-    gathered = "\n".join(gathering("shared_part", threads, rule, inner, each))
+    gathered = "\n".join(combine_shared("shared_part", threads, rule, inner, each))
     t, own = symbol("t", threads), f"< {each}u" if each > 1 else "== 0u"
     main = f"""var<workgroup> shared_part: array<{inner.compute}, {threads}>;
 @compute @workgroup_size({threads})
@@ -51,23 +51,26 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
   let i = {place_in(groups) * each + t % each};
   shared_part[t] = partial(min(i, {results - 1}u), {t // each});
 {gathered}
-  if (t {own} && i < {results}u) {{ put(i, {whole_of("shared_part")}); }}
+  if (t {own} && i < {results}u) {{ put(i, {combined_name("shared_part")}); }}
 }}"""
     return builder.finish(node.op, main, groups)
 
 
-def gathering(array: str, threads: int, rule: Reduce, storage: Storage, each: int = 1) -> list[str]:
-    """The lines by which each of a workgroup's threads `t` gets all of a shared array combined.
+def combine_shared(
+    array: str, threads: int, rule: Reduce, storage: Storage, each: int = 1
+) -> list[str]:
+    """Emit the combination of a shared array's elements; every thread `t` gets the result.
 
-    The last one names it as `whole_of` says. Some threads combine several elements each, and then
-    all combine what these made: two barriers, where halving takes one for each power of two.
+    The last line declares the name `combined_name(array)`. Some threads combine several elements
+    each, then all threads combine those results. That takes two barriers; halving would take one
+    for each power of two.
 
     Args:
         array: The array's name.
         threads: Its elements, one for each thread.
         rule: The reduction.
-        storage: Of what is combined.
-        each: How many results there are, side by side.
+        storage: Storage of the elements.
+        each: Number of interleaved results.
     """
     count = threads // each
     some = min(divisors(count), key=lambda n: n + count // n)
@@ -78,21 +81,21 @@ def gathering(array: str, threads: int, rule: Reduce, storage: Storage, each: in
     own = symbol("t", threads) % each
     parts = [f"{array}[{own + n * each}]" if each > 1 else f"{array}[{n}]" for n in range(some)]
     *steps, name = _combined(array, parts, rule, storage)
-    return [*lines, *steps, f"  let {whole_of(array)} = {name};"]
+    return [*lines, *steps, f"  let {combined_name(array)} = {name};"]
 
 
-def whole_of(array: str) -> str:
-    """The name of what `gathering` makes of a shared array."""
+def combined_name(array: str) -> str:
+    """Return the name of the combined elements of a shared array."""
     return f"all_{array}"
 
 
 def divisors(number: int) -> list[int]:
-    """Those of a number, in order."""
+    """Return the divisors of a number, in order."""
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def _combined(array: str, parts: list[str], rule: Reduce, storage: Storage) -> list[str]:
-    """Statements that combine parts by twos, and the name of the result."""
+    """Emit a tree that combines `parts`; the last item is the name of the result."""
     lines: list[str] = []
     while len(parts) > 1:
         names = []

@@ -1,6 +1,6 @@
-"""Rows from beginning to end: reductions and what reads them, without a buffer in between.
+"""Row kernels: reductions and their readers, without a buffer in between.
 
-A workgroup computes a row together, or each of its invocations one of its own.
+A workgroup computes one row, or each of its invocations computes its own row.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from webnn_py.engines.webgpu.compiler.fusing.row_fusion import (
 )
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import gathering, whole_of
-from webnn_py.engines.webgpu.compiler.kernels.row_loop import RowWalk
+from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import combine_shared, combined_name
+from webnn_py.engines.webgpu.compiler.kernels.row_loop import RowLoop
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.ir import Node
 
-WORKGROUP = {"gpu": 64, "cpu": 16}
+WORKGROUP_SIZE = {"gpu": 64, "cpu": 16}
 """Invocations of a workgroup that compute a row each, by kind of device."""
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """Goes over a row once for each reduction, and once more to write it.
+    """Return a kernel that loops over a row once for each reduction, and once more to write it.
 
-    A single reduction to one element a row is worth it where that is gone over by fours.
+    A single reduction to one element a row pays only if it reads vec4s.
     """
     if not is_reduction(node):
         return None
@@ -35,9 +35,9 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     rows, features = node.output.size, builder.features
     body = Body(builder)
     i = symbol("i", rows)
-    walk = RowWalk(builder, body, node, threads_for(reduction.count_of(node), rows, features))
+    walk = RowLoop(builder, body, node, threads_for(reduction.count_of(node), rows, features))
     threads = walk.threads
-    found = _computed(builder)
+    found = _nodes_to_root(builder)
     if not _pays(builder, node, found, walk) or (builder.sums and not walk.held):
         return None
     arrays: list[str] = []
@@ -53,17 +53,17 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     else:
         body.line(f"if (row >= {rows}u) {{ return; }}")
         walk.write()
-    each = 1 if shared else WORKGROUP[features.kind]  # rows of a workgroup
-    groups = grid(-(-rows // each), features.grid)
+    rows_per_group = 1 if shared else WORKGROUP_SIZE[features.kind]
+    groups = grid(-(-rows // rows_per_group), features.grid)
     parameters = "@builtin(global_invocation_id) g: vec3<u32>"
     if shared:
         parameters = "@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32"
     main = "\n".join(
         [
             *arrays,
-            f"@compute @workgroup_size({threads if shared else each})",
+            f"@compute @workgroup_size({threads if shared else rows_per_group})",
             f"fn main({parameters}) {{",
-            f"  let row = {place_in(groups, each)};",
+            f"  let row = {place_in(groups, rows_per_group)};",
             f"  let i = min(row, {rows - 1}u);",
             *body.lines,
             "}",
@@ -72,8 +72,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     return builder.finish(builder.producers[root].op, main, groups)
 
 
-def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowWalk) -> bool:
-    """Whether what is computed on the way is worth it; one reduction alone is, by fours."""
+def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowLoop) -> bool:
+    """Whether a row kernel pays; for a single reduction, only if it reads vec4s."""
     root, features = builder.root, builder.features
     if sum(map(is_reduction, found)) > 1 or root.size != node.output.size:
         return True
@@ -89,12 +89,12 @@ def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowWalk) 
 
 
 def _reduce(
-    builder: KernelBuilder, body: Body, walk: RowWalk, node: Node, threads: int, array: str
+    builder: KernelBuilder, body: Body, walk: RowLoop, node: Node, threads: int, array: str
 ) -> list[str]:
-    """Compute a reduction of row `i`, and give it a name.
+    """Emit the reduction of row `i` and name its result.
 
     Returns:
-        The declaration of the array that a workgroup's threads share for it, if they do.
+        The declaration of the shared array, if a workgroup's threads share the row.
     """
     rule, storage = reduction.rule_of(node), builder.storage(node.output)
     start = reduction.initial(rule, storage)
@@ -113,15 +113,15 @@ def _reduce(
     (total,) = totals
     if threads > 1:
         body.line(f"{array}[t] = {total};")
-        body.lines += gathering(array, threads, rule, storage)
-        total = whole_of(array)
+        body.lines += combine_shared(array, threads, rule, storage)
+        total = combined_name(array)
     whole = reduction.finish(rule, storage, total, reduction.count_of(node))
     body.preset(node.output, None, body.let(whole, "whole"))
     return [f"var<workgroup> {array}: array<{storage.compute}, {threads}>;"] if threads > 1 else []
 
 
-def _computed(builder: KernelBuilder) -> list[Node]:
-    """The nodes on the way from the reductions of a kernel to its root, in an order of theirs."""
+def _nodes_to_root(builder: KernelBuilder) -> list[Node]:
+    """Return the nodes from the kernel's reductions to its root, in topological order."""
     follows: dict[Node, bool] = {}
     order: list[Node] = []
     todo = [(builder.producers[builder.root], False)]

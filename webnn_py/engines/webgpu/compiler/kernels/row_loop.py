@@ -1,8 +1,8 @@
-"""How a kernel goes over a row: one element after the other, or four of them at a time.
+"""Loops over a row: one element per iteration, or four.
 
-A software adapter reads for each invocation in its turn, and four elements in the time of one. On
-hardware the invocations of a workgroup hold all of a row that is short enough, four elements each,
-so that it is read and computed once; longer rows they read by fours, too.
+A software adapter runs invocations one by one, and reads four elements in the time of one. On GPUs,
+the invocations of a workgroup hold a short row in registers, four elements each, so it is read and
+computed once. They read longer rows as vec4s, too.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node, Value
 
-BLOCK = 64
-"""Rounds that are added up by themselves: the error of one sum of n numbers grows with n. Where
-threads share a row, each makes few."""
+SUM_BLOCK = 64
+"""Iterations with a sum of their own: the error of one sum of n numbers grows with n. Threads that
+share a row have few iterations each."""
 
-MOST_GATHERED = 32
-"""Results that one invocation combines at most, of as many others."""
+MAX_COMBINED = 32
+"""Results that one invocation combines at most, and results of such invocations."""
 
 
-class RowWalk:
+class RowLoop:
     """Loops over the elements of row `i`.
 
     Args:
-        builder: Of the kernel.
-        body: Of the function.
-        node: The reduction that says what a row is.
-        threads: Invocations that go over a row together, each by its number `t`.
+        builder: The kernel's builder.
+        body: Body of the kernel function.
+        node: A reduction; it defines the rows.
+        threads: Proposed invocations per row, each with its number `t`.
 
     Attributes:
-        threads: Invocations that do go over a row together.
-        width: Elements of one round.
-        held: Each invocation has but one round: what it reads and computes there is kept.
+        threads: Actual invocations per row.
+        width: Elements per iteration.
+        held: Whether each invocation has one iteration, so that later loops reuse its values.
     """
 
     def __init__(self, builder: KernelBuilder, body: Body, node: Node, threads: int) -> None:
@@ -60,10 +60,10 @@ class RowWalk:
         hardware = builder.features.kind != "cpu"
         in_turn = not hardware and threads == 1
         is_float = builder.storage(operand).element in ("f32", "f16")
-        # What is read in other places, too, is bound twice.
+        # A value that is also read elsewhere takes a second binding.
         few = len(self._leaves(builder.root)) <= free_bindings(builder)
         fits = divides(4, count) and within.identity and is_float and few
-        # Kernels that hold rows are for one length.
+        # Kernels that hold rows have a fixed row length.
         holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
         self.held = hardware and threads > 1 and holds
         self.threads = count // 4 if self.held else threads
@@ -82,11 +82,11 @@ class RowWalk:
 
     @contextlib.contextmanager
     def in_blocks(self, adds: bool) -> Iterator[bool]:
-        """Around `elements`: goes over a row block by block, if that is long and to be added up.
+        """Enclose `elements` in a loop over blocks of a long row; each block has its own sum.
 
-        Gives whether it does, so that each block has sums of its own.
+        Yields whether it does; it does not for short rows or results that are not added.
         """
-        head, count, size = self._head, self._count, BLOCK * self.width
+        head, count, size = self._head, self._count, SUM_BLOCK * self.width
         if not adds or self._shared or sampled(count) <= 2 * size:
             yield False
             return
@@ -96,12 +96,12 @@ class RowWalk:
             else f"block + {size}u"
         )
         with self._body.block(f"for (var block = 0u; block < {count}u; block += {size}u)"):
-            self._head = f"for (var r = block; r < {end}; r += {self.width}u {at_most(BLOCK)})"
+            self._head = f"for (var r = block; r < {end}; r += {self.width}u {at_most(SUM_BLOCK)})"
             yield True
         self._head = head
 
     def elements(self, value: Value) -> Iterator[tuple[int, Index, str]]:
-        """A loop over a value: its elements' numbers in a round, places, and names."""
+        """Loop over a value's elements; yield number in the iteration, index, expression."""
         body = self._body
         if self.width == 1:
             with body.block(self._head):
@@ -118,7 +118,7 @@ class RowWalk:
             begin = len(body.lines)
             starts = {self._shape: first, self._column: self._r}
             fours = {
-                leaf: self._four(leaf, starts[shape])
+                leaf: self._load_vec4(leaf, starts[shape])
                 for leaf, shape in leaves.items()
                 if leaf not in of_row
                 and leaf not in self._read
@@ -146,11 +146,11 @@ class RowWalk:
                 self._read |= dict(read for read, _ in kept)
 
     def _block(self, head: str) -> contextlib.AbstractContextManager[None]:
-        """A block of a round; none where all there is to it is kept."""
+        """Open a block of an iteration; none if later loops reuse its values."""
         return contextlib.nullcontext() if self.held else self._body.block(head)
 
     def write(self) -> None:
-        """The loop that writes the root."""
+        """Emit the loop that writes the root."""
         builder, body = self._builder, self._body
         root = builder.root
         builder.vector_out = self.width > 1 and builder.writes_vectors(self._count)
@@ -165,8 +165,8 @@ class RowWalk:
                 four = builder.storage(root).element
                 body.line(f"out0[{first.enclosed} >> 2u] = vec4<{four}>({made});")
 
-    def _four(self, leaf: Value, first: Index) -> str:
-        """Reads four elements of a stored value, from a place on that is a multiple of 4."""
+    def _load_vec4(self, leaf: Value, first: Index) -> str:
+        """Emit the load of four elements of a stored value, from an index that 4 divides."""
         at = self._builder.vector(leaf)
         assert at is not None
         place = self._builder.places.at(leaf, first)
@@ -175,7 +175,7 @@ class RowWalk:
         return name
 
     def _leaves(self, value: Value) -> dict[Value, tuple[int, ...]]:
-        """The stored values that one is computed from, with shapes of its rank."""
+        """Return the stored values that `value` is computed from, with shapes of the row's rank."""
         builder = self._builder
         found: dict[Value, tuple[int, ...]] = {}
         todo = [value]
@@ -188,7 +188,7 @@ class RowWalk:
 
 
 def _can_hold(threads: int, features: Features) -> bool:
-    """Whether so many invocations make a workgroup that combines its results in two steps."""
+    """Whether `threads` form a workgroup that can combine its results in two steps."""
     if not FEWEST_SHARED["gpu"] // 4 <= threads <= min(256, features.invocations):
         return False
-    return any(max(n, threads // n) <= MOST_GATHERED for n in divisors(threads))
+    return any(max(n, threads // n) <= MAX_COMBINED for n in divisors(threads))

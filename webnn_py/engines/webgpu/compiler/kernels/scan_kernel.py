@@ -1,4 +1,4 @@
-"""Running sums: a workgroup for each line, a run of neighbours for each of its threads."""
+"""Running sums (scan): a workgroup per line, a run of adjacent elements per thread."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from webnn_py.engines.webgpu.compiler.lower.scan import line_of
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 
-FEWEST = 64
-"""Elements in a line from which a workgroup pays; below, each element sums for itself."""
+MIN_LINE_ELEMENTS = 64
+"""Elements of a line from which a workgroup pays; below, each element sums by itself."""
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """Threads sum their runs, then the sums of runs, and go through their runs once more."""
+    """Sum the runs, scan the sums of runs, and add them while scanning each run."""
     if node.op != "cumulative_sum" or builder.storage(builder.root).per_word != 1:
         return None
     operand = next(node.operands)
     count = operand.shape[node.attrs["axis"]]
-    if sampled(count) < FEWEST:
+    if sampled(count) < MIN_LINE_ELEMENTS:
         return None
     _declare_functions(builder, node, count)
     threads = 64 if sampled(count) < 1024 else min(256, builder.features.invocations)
@@ -34,7 +34,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 
 def _declare_functions(builder: KernelBuilder, node: Node, count: int) -> None:
-    """Where the element `r` of the line `i` lies, what it is, and what becomes of a sum."""
+    """Add functions for index and value of element `r` of line `i`, and for the store of a sum."""
     operand = next(node.operands)
     compute = builder.storage(operand).compute
     body = Body(builder)
@@ -53,7 +53,7 @@ def _declare_functions(builder: KernelBuilder, node: Node, count: int) -> None:
 
 
 def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool) -> str:
-    """A workgroup for a line of so many elements, by so many threads."""
+    """Emit the scan of a line by a workgroup of `threads`."""
 
     def plus(a: str, b: str) -> str:
         return express("{a} + {b}", storage, a=a, b=b)

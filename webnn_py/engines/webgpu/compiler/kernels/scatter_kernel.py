@@ -1,7 +1,7 @@
-"""Scattering in three steps: who writes where is cleared, found, and followed by each element.
+"""Scatter in three kernels: clear the winners, find them, and let each element load its winner.
 
-The updates leave their numbers at the places they point to, and the highest number stays: the last
-update wins, whatever the order in which invocations run.
+Updates store their numbers at their targets with an atomic maximum. So the last update wins,
+whatever the order of invocations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from webnn_py.ir import Node, Value
 
 
 def emit(make: Make, node: Node) -> list[Kernel] | None:
-    """The kernels of a node that scatters, with what is fused behind it; else None."""
+    """Return the kernels of a scatter, with its fused epilogue; None for other nodes."""
     scatter = scatter_of(node)
     if scatter is None:
         return None
@@ -35,21 +35,21 @@ def emit(make: Make, node: Node) -> list[Kernel] | None:
     return kernels
 
 
-def _words(builder: KernelBuilder, part: Part) -> tuple[int, int]:
-    """The first element in a part, and how many there are."""
+def _elements_of_part(builder: KernelBuilder, part: Part) -> tuple[int, int]:
+    """Return the first element of a part, and the number of its elements."""
     word_bytes = storage_of(part.value.data_type, builder.features).word_bytes
     return part.offset // word_bytes, part.size // word_bytes
 
 
 def _clear(builder: KernelBuilder, node: Node, part: Part) -> Kernel:
-    """Nobody has won yet."""
+    """Return the kernel that marks all targets as without winner."""
     body = Body(builder)
     body.line("out0[i] = 0u;")
-    return map_kernel(builder, body, node.op, _words(builder, part)[1], part)
+    return map_kernel(builder, body, node.op, _elements_of_part(builder, part)[1], part)
 
 
 def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> Kernel:
-    """Each update leaves its number, counted from 1, where it points to."""
+    """Return the kernel in which each update stores its number, counted from 1, at its target."""
     *_, updates = node.operands
     builder.atomic_out = True
     body = Body(builder)
@@ -59,8 +59,8 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
         line, update, behind = scatter.divided(body, update, scatter.count)
     place = scatter.target_of(body, line, update, behind)
     target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
-    first, size = _words(builder, part)
+    first, size = _elements_of_part(builder, part)
     target = body.let(target - first, "target")
-    with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
+    with body.block(f"if ({target} < {size}u)"):  # targets below `first` wrap to huge ones
         body.line(f"atomicMax(&out0[{target}], {update + 1});")
     return map_kernel(builder, body, node.op, count, part)

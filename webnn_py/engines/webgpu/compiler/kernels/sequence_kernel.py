@@ -1,8 +1,8 @@
-"""The steps of a recurrent network: one kernel, run again and again over one buffer of states.
+"""The steps of a recurrent network: one kernel, dispatched repeatedly over one buffer of states.
 
-A unit is one element of the hidden state of one sequence. A run takes every unit through a step: it
-reads the hidden state of the step before and writes the unit's own part of the next, so that runs
-depend on each other but units do not. How many runs there were, each unit counts in the buffer.
+A unit is one element of the hidden state of one sequence. A dispatch takes every unit through one
+step: it reads the previous hidden state and writes its part of the next. Dispatches depend on each
+other, units do not. Each unit counts the dispatches in the buffer.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
 
-WORKGROUP = 64
+WORKGROUP_SIZE = 64
+"""Invocations of a workgroup."""
 LANES = {"gpu": 16, "cpu": 1}
 """Invocations that share the sums of a unit, by kind of device."""
 
 
 def emit(make: Make, node: Node) -> list[Kernel]:
-    """The kernels of a node of STEPS, the second to be run many times."""
+    """Return the kernels of a node of STEPS; the second is dispatched many times."""
     return [_initial(make(), node), _Step(make(), node).kernel()]
 
 
 def _initial(builder: KernelBuilder, node: Node) -> Kernel:
-    """Each unit's state before the first step."""
+    """Return the kernel that writes each unit's state before the first step."""
     what: Steps = node.attrs["what"]
     units = node.output.size // node.output.shape[0]
     *_, hidden, cell = node.inputs
@@ -42,17 +43,17 @@ def _initial(builder: KernelBuilder, node: Node) -> Kernel:
         element = "0.0" if value is None else body.load(value, symbol("i"))
         body.line(f"out0[{slot * units}u + i] = {element};")
     builder.function("begin", "i: u32", "", body)
-    groups = grid(-(-units // WORKGROUP), builder.features.grid)
-    main = f"""@compute @workgroup_size({WORKGROUP})
+    groups = grid(-(-units // WORKGROUP_SIZE), builder.features.grid)
+    main = f"""@compute @workgroup_size({WORKGROUP_SIZE})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP}u + t;
+  let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP_SIZE}u + t;
   if (i < {units}u) {{ begin(i); }}
 }}"""
     return builder.finish(what.name, main, groups)
 
 
 class _Step:
-    """A run of all units."""
+    """Emitter of the kernel that takes all units through one step."""
 
     def __init__(self, builder: KernelBuilder, node: Node) -> None:
         self.builder = builder
@@ -65,7 +66,7 @@ class _Step:
         self.direction = symbol("direction", len(self.what.backward))
 
     def kernel(self) -> Kernel:
-        """Sums over the hidden state, and what follows from them, by phases of a step."""
+        """Return the kernel; each phase of a step sums, then updates the units."""
         what, hidden = self.what, self.hidden
         phases: list[tuple[str, str, Callable[[Body], None]]] = [
             ("before(i, step)", what.layout, self._lstm if what.has_cell else self._gru)
@@ -86,11 +87,11 @@ class _Step:
         return dataclasses.replace(kernel, times=what.steps * len(phases))
 
     def _place(self, slot: str) -> str:
-        """The unit's state in a slot."""
+        """Return the unit's state in a slot."""
         return f"out0[{self.what.slots[slot] * self.units}u + i]"
 
     def _places(self) -> None:
-        """Functions: the slot of a step, and where the states of its sequence before it begin."""
+        """Add functions for the slot of a step, and the start of its sequence's previous states."""
         last = f"{self.what.steps - 1}u - step"
         directions = {
             (False,): "step",
@@ -107,7 +108,7 @@ class _Step:
         ]
 
     def _sums(self, name: str, source: str, letters: str) -> None:
-        """A function: the states from `source` on by the rows of a unit's gates, in their order."""
+        """Add a function: the states from `source` on times the rows of a unit's gates."""
         assert self.recurrent is not None
         builder, hidden = self.builder, self.hidden
         lanes = LANES[builder.features.kind]
@@ -144,11 +145,12 @@ class _Step:
         builder.function(name, "i: u32, step: u32, lane: u32", "vec4<f32>", body)
 
     def _main(self, phases: int) -> Kernel:
+        """Emit the entry point."""
         lanes = LANES[self.builder.features.kind]
-        per_group = WORKGROUP // lanes
+        per_group = WORKGROUP_SIZE // lanes
         groups = grid(-(-self.units // per_group), self.builder.features.grid)
         lines = [
-            f"@compute @workgroup_size({WORKGROUP})",
+            f"@compute @workgroup_size({WORKGROUP_SIZE})",
             "fn main(@builtin(workgroup_id) g: vec3<u32>,"
             " @builtin(local_invocation_index) t: u32) {",
             f"  let u = (g.x + g.y * {groups[0]}u) * {per_group}u + t / {lanes}u;",
@@ -167,7 +169,7 @@ class _Step:
             ]
         declared = ""
         if lanes > 1:
-            declared = f"var<workgroup> shared_sums: array<vec4<f32>, {WORKGROUP}>;\n"
+            declared = f"var<workgroup> shared_sums: array<vec4<f32>, {WORKGROUP_SIZE}>;\n"
             lines += [
                 "  shared_sums[t] = sums;",
                 "  workgroupBarrier();",
@@ -185,10 +187,10 @@ class _Step:
         lines += [f"  {self._place('counter')} = f32(run + 1u);", "}"]
         return self.builder.finish(self.what.name, declared + "\n".join(lines), groups)
 
-    # What follows from the sums
+    # After the sums
 
     def _input(self, body: Body, letter: str) -> str:
-        """A gate's part of the projected input of the step."""
+        """Load a gate's part of the projected input of the step."""
         assert self.projected is not None
         width = self.gates * self.hidden
         batch = symbol("i", self.units) // self.hidden % self.batches
@@ -196,8 +198,8 @@ class _Step:
         first = self.what.layout.index(letter) * self.hidden
         return body.load(self.projected, row * width + first + self.unit)
 
-    def _remembered(self, body: Body, letter: str, number: int) -> str:
-        """A gate's sum, plus its recurrent bias."""
+    def _recurrent_term(self, body: Body, letter: str, number: int) -> str:
+        """Return a gate's sum plus its recurrent bias."""
         total = f"sums[{number}]"
         if self.recurrent_bias is None:
             return total
@@ -206,21 +208,22 @@ class _Step:
         return f"{total} + {body.load(self.recurrent_bias, place)}"
 
     def _activated(self, body: Body, number: int, value: str) -> str:
-        """An activation function applied."""
+        """Apply an activation function."""
         wgsl = REGISTRY[self.what.activations[number]].wgsl
         assert wgsl is not None
         storage = storage_of("float32", self.builder.features)
         return body.let(express(wgsl, storage, input=body.let(value, "sum")))
 
     def _hidden(self, body: Body) -> str:
-        """The unit's hidden state before the step."""
+        """Load the unit's hidden state before the step."""
         return body.let("out0[before(i, step) + unit]", "hidden")
 
     def _lstm(self, body: Body) -> None:
+        """Update cell and hidden state of an lstm."""
         cell = body.let(self._place("cell"), "cell")
         gates: dict[str, str] = {}
         for number, letter in enumerate(self.what.layout):
-            value = f"{self._input(body, letter)} + {self._remembered(body, letter, number)}"
+            value = f"{self._input(body, letter)} + {self._recurrent_term(body, letter, number)}"
             if letter != "g" and self.peephole is not None:
                 first = "iof".index(letter) * self.hidden
                 place = self.direction * (3 * self.hidden) + first + self.unit
@@ -231,26 +234,29 @@ class _Step:
         body.line(f"out0[s * {self.units}u + i] = {gates['o']} * {self._activated(body, 2, cell)};")
 
     def _gate(self, body: Body, letter: str, number: int) -> str:
-        value = f"{self._input(body, letter)} + {self._remembered(body, letter, number)}"
+        """Return an activated gate of a gru."""
+        value = f"{self._input(body, letter)} + {self._recurrent_term(body, letter, number)}"
         return self._activated(body, 0, value)
 
     def _gru(self, body: Body) -> None:
+        """Update the hidden state of a gru that resets after the product."""
         z, r = (self._gate(body, letter, self.what.layout.index(letter)) for letter in "zr")
-        remembered = self._remembered(body, "n", self.what.layout.index("n"))
+        remembered = self._recurrent_term(body, "n", self.what.layout.index("n"))
         new = self._activated(body, 1, f"{self._input(body, 'n')} + {r} * ({remembered})")
         self._mix(body, z, new)
 
     def _reset(self, body: Body) -> None:
-        """The first of two phases: what is kept of the state, and the state reset."""
+        """Emit the first of two phases: the update gate, and the reset state."""
         z, r = (self._gate(body, letter, number) for number, letter in enumerate("zr"))
         body.line(f"{self._place('z')} = {z};")
         body.line(f"{self._place('reset')} = {r} * {self._hidden(body)};")
 
     def _new(self, body: Body) -> None:
-        """The second phase."""
-        new = f"{self._input(body, 'n')} + {self._remembered(body, 'n', 0)}"
+        """Emit the second of two phases: the new state from the product of the reset state."""
+        new = f"{self._input(body, 'n')} + {self._recurrent_term(body, 'n', 0)}"
         self._mix(body, body.let(self._place("z")), self._activated(body, 1, new))
 
     def _mix(self, body: Body, z: str, new: str) -> None:
+        """Store the mean of old and new state, weighted by the update gate."""
         hidden = self._hidden(body)
         body.line(f"out0[s * {self.units}u + i] = {z} * {hidden} + {new} * (1.0 - {z});")

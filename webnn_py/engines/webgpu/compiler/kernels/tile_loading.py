@@ -1,7 +1,7 @@
-"""How a workgroup's invocations bring the tiles of both operands into shared memory.
+"""Loads of both operands' tiles into shared memory by the invocations of a workgroup.
 
-Each loads a share of the next tiles into registers, and writes it into shared memory when all have
-read the present ones.
+Each invocation loads its share of the next tiles into registers. After a barrier, once all have
+read the current tiles, it writes them to shared memory.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, SharedTile
 
-BESIDE = 4
-"""How many vec4s along the extent are written beside each other, where operands are transposed."""
+ADJACENT_VECTORS = 4
+"""Adjacent vec4s along the extent that are written together, where operands are transposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class Side:
 
     Attributes:
         name: "a" or "b".
-        extent: Rows of A's, columns of B's tile.
+        extent: Rows of A's tile, columns of B's.
         block: Rows or columns of one invocation.
         threads: Invocations along the extent.
         copies: How often each element is stored.
         unit: Consecutive elements that an invocation reads together.
-        turned: Whether memory is contiguous along k, so that vec4s must be transposed.
+        transposed: Whether memory is contiguous along k, so that vec4s must be transposed.
         first: The first invocation that loads.
-        loaders: How many invocations load.
-        width: Elements that are loaded at once: eight halves along k, or four.
-        nested: Steps of k lie by eights: the four pairs of one have constant places in it, which
-            need no check of bounds.
+        loaders: Number of invocations that load.
+        width: Elements per load: eight f16 along k, or four.
+        nested: Whether steps of k are stored by eights: the four pairs of one have constant
+            indices, which need no bounds check.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Side:
     threads: int
     copies: int
     unit: int
-    turned: bool
+    transposed: bool
     first: int
     loaders: int
     width: int
@@ -50,7 +50,7 @@ class Side:
 
     @property
     def in_eights(self) -> bool:
-        """Whether elements are loaded as eight halves, which lie in pairs as they are shared."""
+        """Whether loads take eight f16, which shared memory holds in pairs."""
         return self.width == 8
 
     @property
@@ -60,12 +60,12 @@ class Side:
 
 
 class TileLoading:
-    """The loads of one tiled kernel.
+    """Emitter of the loads of one tiled kernel.
 
     Attributes:
-        sides: Of A and B.
+        sides: A and B.
         steps: Steps of k whose products are computed together.
-        run: The run of k that each tile lies within, or 1.
+        run: The run of k that contains each tile, or 1.
     """
 
     def __init__(self, problem: GemmProblem, tile: SharedTile) -> None:
@@ -73,15 +73,15 @@ class TileLoading:
         self._tile = tile
         a_turned, b_turned = problem.a_major == "k", problem.b_major == "k"
         n = tile.invocations
-        # Transposing takes 4x4 elements an invocation. Where one part of the workgroup can load
-        # all of A and another all of B, none idles.
+        # A transposing task has 4x4 elements. If one part of the workgroup can load all of A and
+        # another all of B, none idles.
         shares = [tile.rows * tile.depth // 16, tile.cols * tile.depth // 16]
         self._split = sum(shares) <= n and (a_turned or b_turned)
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self._split else [(0, n), (0, n)]
         self.steps = tile.steps(problem)
         self.run = problem.k_run if divides(tile.depth, problem.k_run) else 1
         copies = tile.copies(problem)
-        wide = 8 if copies == 2 else 4  # 16 bytes are read at once
+        wide = 8 if copies == 2 else 4  # a read takes 16 bytes
         pairs = self.steps == 2 and tile.depth % 8 == 0
         a, b = (8 if pairs and hook is not None else 4 for hook in (problem.a8, problem.b8))
         rows = tile.rows, tile.block_rows, tile.down, copies, 4
@@ -95,17 +95,17 @@ class TileLoading:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Elements of A and of B that are loaded at once."""
+        """Elements per load of A and of B."""
         a, b = self.sides
         return a.width, b.width
 
     def declarations(self) -> list[str]:
-        """The shared arrays: [slice][steps of k][unit along the extent][vec4 of the unit]."""
+        """Emit the shared arrays: [slice][steps of k][unit along the extent][vec4 of the unit]."""
         tile = self._tile
         lines = []
         for side in self.sides:
             unit = f"array<{self._problem.vec4}, {self.parts(side)}>"
-            row = f"array<{unit}, {side.extent // side.unit + tile.padding(side.turned)}>"
+            row = f"array<{unit}, {side.extent // side.unit + tile.padding(side.transposed)}>"
             steps = f"array<{row}, {self._own // self.steps}>"
             if side.nested:
                 steps = f"array<array<{row}, 4>, {self._own // 8}>"
@@ -114,15 +114,15 @@ class TileLoading:
         return lines
 
     def parts(self, side: Side) -> int:
-        """Vec4s of a unit, for the steps that are multiplied together."""
+        """Return the vec4s of a unit, for the steps that are multiplied together."""
         return self.steps * side.copies * side.unit // 4
 
     def step(self, side: Side, k: str) -> str:
-        """The indices of a step of k, or of those multiplied together, in its slice."""
+        """Emit the indices of a step of k, or of a pair of steps, in its slice."""
         return f"[{int(k) // 4}][{int(k) % 4}]" if side.nested else f"[{k}]"
 
     def variables(self) -> list[str]:
-        """The registers for loading."""
+        """Emit the registers for loads."""
         names = {n: side for side in self.sides for task in self._registers(side) for n in task}
         kinds = {4: self._problem.vec4, 8: EIGHT}
         return [
@@ -131,10 +131,10 @@ class TileLoading:
         ]
 
     def _registers(self, side: Side) -> list[list[str]]:
-        """Names of the vectors an invocation loads, a list for each of its tasks.
+        """Return the names of the vectors that an invocation loads, a list for each of its tasks.
 
-        A task is a block of 4x4 elements that is transposed, or of eight halves by two, or where
-        none need be transposed a vec4 for each of the steps that are multiplied together.
+        A task is a block of 4x4 elements to transpose, or of eight f16 by two. Without
+        transposition it is a vec4 for each of the steps that are multiplied together.
         """
         widths = {side.width for side in self.sides}
         prefix = "load" if self._split and len(widths) == 1 else f"load_{side.name}"
@@ -143,31 +143,37 @@ class TileLoading:
         return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
 
     def _tasks(self, side: Side) -> int:
+        """Return the tasks of all invocations."""
         return side.extent * self._tile.depth // (side.width * self._each(side))
 
     def _each(self, side: Side) -> int:
+        """Return the vectors of a task."""
         if side.in_eights:
             return 2
-        return 4 if side.turned else self.steps
+        return 4 if side.transposed else self.steps
 
     def _task(self, side: Side, task: int) -> tuple[Index, Index, str]:
-        """A task's place along the extent, its k, and a condition if not all have the task."""
+        """Return a task's place along the extent, its k, and its guard if it needs one."""
         at = (symbol("lid") - side.first).below(side.loaders) + task * side.loaders
         ragged = (task + 1) * side.loaders > self._tasks(side)
         guard = f"{at} < {self._tasks(side)}u" if ragged else ""
         at = at.below(self._tasks(side))
-        if side.turned:
+        if side.transposed:
             along, width = self._tile.depth // side.width, side.width
             if not self._tile.fills_registers:
                 return at // along, at % along * width, guard
-            # Invocations that write together write to several rows of one k: to other banks.
-            some, within = at // (BESIDE * along), at % (BESIDE * along)
-            return some * BESIDE + within % BESIDE, within // BESIDE * width, guard
+            # Invocations that write together write several rows of one k: different banks.
+            some, within = at // (ADJACENT_VECTORS * along), at % (ADJACENT_VECTORS * along)
+            return (
+                some * ADJACENT_VECTORS + within % ADJACENT_VECTORS,
+                within // ADJACENT_VECTORS * width,
+                guard,
+            )
         across = side.extent // 4
         return at % across, at // across * self.steps, guard
 
     def _divide(self, phases: list[list[str]]) -> list[str]:
-        """The two sides' code, one after the other or each for its part of the workgroup."""
+        """Emit the code of both sides, in sequence or each for its part of the workgroup."""
         if not self._split:
             return [*phases[0], *phases[1]]
         first, second = self.sides
@@ -182,7 +188,7 @@ class TileLoading:
         ]
 
     def load(self, k: Index) -> list[str]:
-        """Statements that load this invocation's share of the tiles at `k` into registers."""
+        """Emit the loads of this invocation's share of the tiles at `k` into registers."""
         phases = []
         advance = []
         if self.run > 1 and k.terms:
@@ -197,7 +203,7 @@ class TileLoading:
                 block = []
                 for i, name in enumerate(names):
                     along, at = free * len(names) + i, depth
-                    if not side.turned:
+                    if not side.transposed:
                         along, at = free * 4, depth + i
                     if side.name == "a":
                         call = f"gemm_a{side.width}(batch, {symbol('row0') + along}, {k + at})"
@@ -212,7 +218,7 @@ class TileLoading:
         return [*advance, *self._divide(phases)]
 
     def share(self) -> list[str]:
-        """Statements that write the loaded registers into shared memory."""
+        """Emit the writes of the loaded registers to shared memory."""
         phases = []
         for side in self.sides:
             lines: list[str] = []
@@ -234,11 +240,11 @@ class TileLoading:
         return self._divide(phases)
 
     def _values(self, side: Side, names: list[str], i: int) -> list[str]:
-        """The vec4s to write for the i-th k of a task and those multiplied together with it."""
+        """Return the vec4s to write for the i-th k of a task and its partner."""
         each = 4 // (self.steps * side.copies)
-        if each == 4 and not side.turned:
+        if each == 4 and not side.transposed:
             return names
-        if side.turned:
+        if side.transposed:
             lanes = "xyzw"[i : i + self.steps] * side.copies
             columns = [f"{name}.{lanes}" for name in names]
         else:
@@ -251,7 +257,7 @@ class TileLoading:
         ]
 
     def _write(self, side: Side, k: Index, values: list[str]) -> list[str]:
-        """Writes four elements along the extent, `to`, for steps of k, to shared memory."""
+        """Emit the write of four elements along the extent, `to`, for steps of k."""
         array = self._shared(side, k)
         if side.unit == 8:
             to = symbol("to")
@@ -259,7 +265,7 @@ class TileLoading:
         return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
 
     def _write_pairs(self, side: Side, k: Index, names: list[str]) -> list[str]:
-        """Writes eight steps of k of the pair `to` of rows or columns to shared memory."""
+        """Emit the writes of eight steps of k of the row or column pair `to`."""
         to = symbol("to")
         lines = []
         for pair, word in enumerate("xyzw"):
@@ -272,12 +278,12 @@ class TileLoading:
         return lines
 
     def _eight(self, side: Side) -> str:
-        """The part of a shared array for the eight steps of k of a task."""
+        """Return the part of a shared array for the eight steps of k of a task."""
         eight = symbol("to_eight", self._tile.depth // 8)
         return f"gemm_tile_{side.name}[{eight // (self._own // 8)}][{eight % (self._own // 8)}]"
 
     def _shared(self, side: Side, k: Index) -> str:
-        """The part of a shared array for a step of k."""
+        """Return the part of a shared array for a step of k."""
         own = self._own
         slice_ = k // own if self._tile.slices > 1 else constant(0)
         return f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
