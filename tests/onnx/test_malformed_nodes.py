@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tests.onnx import fuzz_models
 from tests.onnx.model_mutations import mutant, sources
@@ -122,6 +122,9 @@ VALUES: list[tuple[Any, str]] = [
     (node("GroupNormalization", ["v", "v", "v"], ["y"], num_groups=1), "x has rank 1, expected 2"),
     (node("QuantizeLinear", ["m", "m"], ["y"], block_size=2**62), "shape [2, 2], expected one for"),
     (node("QuantizeLinear", ["m", "m"], ["y"], block_size=5), "expected one for each 5 of 2"),
+    (node("LpPool", ["x"], ["y"], kernel_shape=[2, 2], p=0), "p is 0, expected 1 or more"),
+    (node("GlobalLpPool", ["x"], ["y"], p=0), "p is 0, expected 1 or more"),
+    (node("LpNormalization", ["x"], ["y"], p=3), "p is 3, expected 1 or 2"),
     (node("QLinearConcat", ["v", "v", "x"], ["y"], domain=OWN, axis=0), "it has 1 inputs behind"),
     (
         node(
@@ -251,6 +254,15 @@ def test_resizing_nothing(cpu: MLContext) -> None:
     sizes = {"s": np.asarray([0, 2, 2, 2], np.int64)}
     made = model([node("Resize", ["x", "", "", "s"], ["y"])], {"x": [0, 1, 4, 4]}, ["y"], sizes)
     with pytest.raises(NotSupportedError, match="WebNN has no tensors without elements"):
+        load(made, cpu)
+
+
+def test_values_of_a_sparse_tensor_that_are_no_list(cpu: MLContext) -> None:
+    made = whole(node("Add", ["x", "q"], ["y"]))
+    sparse = made.graph.sparse_initializer.add(dims=[1, 4])
+    sparse.values.CopyFrom(numpy_helper.from_array(np.ones((1, 4), np.float32), "q"))
+    sparse.indices.CopyFrom(numpy_helper.from_array(np.zeros(1, np.int64), "i"))
+    with pytest.raises(DataError, match=r"its values have shape \[1, 4\], expected a list"):
         load(made, cpu)
 
 

@@ -188,11 +188,13 @@ class Model:
         title = f"onnx: sparse tensor {sparse.values.name!r} of shape {list(shape)}"
         if not all(size > 0 for size in shape) or math.prod(shape) > MAX_DIMENSION:
             raise DataError(f"{title}: it has none, or over {MAX_DIMENSION} elements")
+        if values.ndim != 1:
+            raise DataError(f"{title}: its values have shape {list(values.shape)}, expected a list")
         rows = [len(shape)] if places.ndim == 2 else []
         if places.dtype != np.int64 or list(places.shape) != [*values.shape[:1], *rows]:
             raise DataError(
                 f"{title}: its indices of shape {list(places.shape)} do not fit its"
-                f" {values.shape[0] if values.ndim else 1} values"
+                f" {len(values)} values"
             )
         flat = places if places.ndim == 1 else places @ _strides(shape)
         limits = np.asarray(shape if places.ndim == 2 else math.prod(shape))

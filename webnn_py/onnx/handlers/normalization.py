@@ -175,6 +175,8 @@ def local_response_normalization(
 @handles("LpNormalization")
 def lp_normalization(g: Emitter, x: Tensor, *, axis: int = -1, p: int = 2) -> Any:
     """Divided by the p-norm along an axis; where that is 0, 0."""
+    if p not in (1, 2):
+        raise BrokenModelError(f"its p is {p}, expected 1 or 2")
     method = "reduce_l1" if p == 1 else "reduce_l2"
     norm = getattr(g, method)(x, axes=[x.axis(axis)], keep_dimensions=True)
     nothing = g.constant(0, x)

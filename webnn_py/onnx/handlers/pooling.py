@@ -11,7 +11,14 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.reduction import lowest
 from webnn_py.onnx.handlers.windows import Windows, placed
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, listed, refuse
+from webnn_py.onnx.tensor import (
+    BrokenModelError,
+    Tensor,
+    at_least,
+    check_rank,
+    listed,
+    refuse,
+)
 
 
 def _slid(g: Emitter, x: Any, method: str, over: Windows) -> Any:
@@ -250,6 +257,7 @@ def lp_pool(
     over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts = over.counts(x.shape[2:], ceil_mode)
+    at_least("p", p, 1)
     powers = g.pow(g.abs(x), float(p))
     padded = _surrounded(g, powers, over, counts, 0, ceil_mode)
     made = _slid(g, padded, "average_pool2d", over)
@@ -276,6 +284,7 @@ def global_max_pool(g: Emitter, x: Tensor) -> Any:
 @handles("GlobalLpPool")
 def global_lp_pool(g: Emitter, x: Tensor, *, p: float = 2) -> Any:
     """The p-norm of each channel."""
+    at_least("p", p, 1)
     total = _all(g, g.pow(g.abs(x), float(p)), "reduce_sum")
     return g.pow(total, 1.0 / p)
 
