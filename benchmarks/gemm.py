@@ -196,7 +196,7 @@ class Bench:
         kind = "cpu" if self.software else "gpu"
         start = time.perf_counter()
         head, tile = kernel(size, dtype, self.limits, kind)
-        module = self.device.create_shader_module(code=head + tile.code)
+        module = self.device.create_shader_module(code=head + tile.entry.printed())
         pipeline = self.device.create_compute_pipeline(
             layout=self.layout, compute={"module": module, "entry_point": "main"}
         )

@@ -167,7 +167,7 @@ def run(device: Any, code: str, kernel: TileKernel, a: Array, b: Array, out: Arr
             for i in range(7)
         ]
     )
-    module = device.create_shader_module(code=code + kernel.code)
+    module = device.create_shader_module(code=code + kernel.entry.printed())
     pipeline = device.create_compute_pipeline(
         layout=device.create_pipeline_layout(bind_group_layouts=[layout]),
         compute={"module": module, "entry_point": "main"},

@@ -105,7 +105,7 @@ def invocations(code: str) -> int:
 
 
 def check(kernel: TileKernel, limits: Limits) -> None:
-    code = kernel.code
+    code = kernel.entry.printed()
     assert shared_bytes(code) <= limits.max_workgroup_storage
     assert invocations(code) <= limits.max_invocations
     assert all(1 <= count <= limits.max_workgroups_per_dim for count in kernel.workgroups)
@@ -154,7 +154,7 @@ def test_any_problem_can_be_emitted(
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_software_adapters_get_no_barriers(size: tuple[int, int, int, int]) -> None:
-    code = emit_gemm(problem(*size), Limits(), "cpu").code
+    code = emit_gemm(problem(*size), Limits(), "cpu").entry.printed()
     assert "workgroupBarrier" not in code
     assert "var<workgroup>" not in code
 
@@ -162,8 +162,8 @@ def test_software_adapters_get_no_barriers(size: tuple[int, int, int, int]) -> N
 def test_large_products_are_fully_unrolled() -> None:
     kernel = emit_gemm(problem(1, 4096, 4096, 4096), Limits())
     # 16 steps of k, 8 rows and 4 vec4s of columns an invocation, in one loop along k.
-    assert kernel.code.count("= fma(") == 16 * 8 * 4
-    assert kernel.code.count("for (") == 1
+    assert kernel.entry.printed().count("= fma(") == 16 * 8 * 4
+    assert kernel.entry.printed().count("for (") == 1
     assert kernel.workgroups == (32, 32, 1)
 
 
@@ -172,7 +172,7 @@ def test_products_that_are_not_large_go_over_four_steps_at_a_time() -> None:
 
     def steps_written(k: int, compute: str = "f32") -> int:
         tile = SharedTile(64, 64, 16, 8, 8)
-        code = emit_tiled(problem(1, 512, 512, k, compute), tile, Limits()).code
+        code = emit_tiled(problem(1, 512, 512, k, compute), tile, Limits()).entry.printed()
         return code.count("= fma(") // (8 * 2)
 
     assert steps_written(1024) == 4
@@ -181,24 +181,24 @@ def test_products_that_are_not_large_go_over_four_steps_at_a_time() -> None:
 
 
 def test_halves_are_multiplied_in_pairs() -> None:
-    code = emit_gemm(problem(1, 2048, 2048, 2048, "f16"), Limits()).code
+    code = emit_gemm(problem(1, 2048, 2048, 2048, "f16"), Limits()).entry.printed()
     products = re.findall(r"= fma\((\S+), \S+, \S+\);", code)
     assert products
     assert all(re.fullmatch(r"a\d_\d\.(xyxy|zwzw)", product) for product in products)
 
 
 def test_a_matrix_times_a_vector_divides_k() -> None:
-    code = emit_gemm(problem(1, 1, 4096, 4096), Limits()).code
+    code = emit_gemm(problem(1, 1, 4096, 4096), Limits()).entry.printed()
     assert "gemm_partial" in code
-    turned = emit_gemm(problem(1, 4096, 1, 4096), Limits()).code
+    turned = emit_gemm(problem(1, 4096, 1, 4096), Limits()).entry.printed()
     assert "gemm_partial" in turned
     assert "b4_at" not in turned
     assert "a4_at" in turned
 
 
 def test_only_ragged_sizes_are_guarded() -> None:
-    assert "min(" not in emit_gemm(problem(1, 256, 256, 64), Limits()).code
-    ragged = emit_gemm(problem(1, 250, 260, 70), Limits()).code
+    assert "min(" not in emit_gemm(problem(1, 256, 256, 64), Limits()).entry.printed()
+    ragged = emit_gemm(problem(1, 250, 260, 70), Limits()).entry.printed()
     assert re.search(r"min\(row_in, 249u\)", ragged)
     assert re.search(r"min\(col_in, 256u\)", ragged)
     assert "k_in < 70u" in ragged
@@ -277,16 +277,21 @@ def test_rows_of_all_batches_are_those_of_one_product_with_weights(kind: str) ->
 
 @pytest.mark.parametrize("k", [64, 72])
 def test_large_blocks_load_their_last_tiles_again_and_nothing_beyond(k: int) -> None:
-    code = emit_tiled(problem(1, 128, 128, k), SharedTile(128, 128, 16, 8, 16), Limits()).code
+    code = emit_tiled(
+        problem(1, 128, 128, k), SharedTile(128, 128, 16, 8, 16), Limits()
+    ).entry.printed()
     found = re.search(r"let next_k = min\(k0 \+ 16u, (\d+)u\);", code)
     assert found is not None
     assert int(found[1]) == (k - 1) // 16 * 16
 
 
 @pytest.mark.parametrize("compute", ["f32", "f16"])
-def test_large_products_alone_count_the_rounds_of_their_loops(compute: str) -> None:
+def test_large_products_alone_count_the_iterations_of_their_loops(compute: str) -> None:
     def counts(m: int, n: int, k: int) -> bool:
-        return COUNTED_LOOP_MARK in emit_tiled(problem(1, m, n, k, compute), TILE, Limits()).code
+        return (
+            COUNTED_LOOP_MARK
+            in emit_tiled(problem(1, m, n, k, compute), TILE, Limits()).entry.printed()
+        )
 
     assert counts(1024, 1024, 1024)
     assert not counts(512, 512, 512)

@@ -76,7 +76,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
     def found(apart: Sequence[Kernel]) -> list[list[Kernel]]:
         made: list[Any] = []
         monkeypatch.setattr(
-            horizontal_fusion, "joined", lambda pairs: [kernel for kernel, _ in pairs]
+            horizontal_fusion, "fused_kernel", lambda pairs: [kernel for kernel, _ in pairs]
         )
         made += fuse_abreast(apart, GPU)
         monkeypatch.undo()
@@ -191,20 +191,30 @@ def test_limits(limit: str) -> None:
         assert len(kernel.reads) + len(kernel.writes) <= features.max_bindings
 
 
+def with_entry(kernel: Kernel, **changes: Any) -> Kernel:
+    """A kernel whose entry point differs."""
+    shader = kernel.shader
+    assert shader is not None
+    return replace(kernel, shader=replace(shader, entry=replace(shader.entry, **changes)))
+
+
 def test_memory_of_workgroups_is_shared_or_within_limits() -> None:
     one, other = kernels(two, GPU)
     made = (one, *fused(two))
     alone, both = (read_module(k.code).entry_point("main").workgroup_bytes for k in made)
     assert alone == both  # arrays of one type serve both
-    code = re.sub(r"(var<workgroup> gemm_tile_a:) (.*);", r"\1 array<\2, 1>;", other.code)
-    odd = replace(other, code=code)
+    assert other.shader is not None
+    first, *rest = other.shader.entry.arrays
+    nested = replace(first, lengths=(1, *first.lengths))
+    odd = with_entry(other, arrays=(nested, *rest))
     assert len(list(fuse_abreast([one, odd], GPU))) == 1
     assert len(list(fuse_abreast([one, odd], replace(GPU, workgroup_bytes=alone)))) == 2
 
 
 def test_workgroups_of_other_sizes_stay_apart() -> None:
     one, other = kernels(two, GPU)
-    odd = replace(other, code=other.code.replace("@workgroup_size(", "@workgroup_size(1"))
+    assert other.shader is not None
+    odd = with_entry(other, invocations=1000 + other.shader.entry.invocations)
     assert len(list(fuse_abreast([one, odd], GPU))) == 2
 
 

@@ -1,59 +1,64 @@
-"""Counting the rounds of a kernel's loops, and parts of equal length."""
+"""Counting the iterations of a kernel's loops, and parts of equal length."""
 
 from __future__ import annotations
 
 import pytest
 
+from webnn_py.engines.webgpu.compiler.kernel import EntryPoint, Kernel, Shader
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import MIN_PART_ELEMENTS, part_lengths
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, at_most, rounds_of
-
-
-def _main(body: str) -> str:
-    return f"@compute @workgroup_size(64)\nfn main(@builtin(x) g: vec3<u32>) {{\n{body}\n}}"
-
-
-@pytest.mark.parametrize(
-    ("body", "rounds"),
-    [
-        ("out0[0] = 1u;", 0),
-        ("for (var r = 0u; r < 10u; r++) { t += r; }", 10),
-        ("for (var r = t; r < 10u; r += 4u) { t += r; }", 3),
-        ("for (var r = t + 4u; r < 10u; r += 4u) { t += r; }", 3),
-        ("for (var s = 128u; s > 0u; s = s >> 1u) { t += s; }", 8),
-        ("for (var s = 1u; s < 64u; s = s << 1u) { t += s; }", 6),
-        ("for (var y = 0u; y < 3u; y++) { for (var x = 0u; x < 5u; x++) { t += x; } }", 3 + 15),
-        ("for (var y = 0u; y < 3u; y++) { }\nif (t > 0u) { for (var x = 0u; x < 5u; x++) { } }", 8),
-        (f"for (var r = a; r < b {at_most(7)}; r++) {{ }}", 7),
-        (f"while (n != 0u {at_most(32)}) {{ n = n >> 1u; }}", 32),
-    ],
+from webnn_py.engines.webgpu.compiler.loop_bounds import (
+    END_LOOP,
+    LONG,
+    doublings,
+    halvings,
+    has_loop,
+    iterations_of,
+    loop,
+    without_tags,
 )
-def test_rounds(body: str, rounds: int) -> None:
-    assert rounds_of(_main(body)) == rounds
+
+
+def nested(outer: int, inner: int) -> str:
+    """Two loops, one in the other."""
+    return "\n".join([loop("for (a)", outer), loop("for (b)", inner), END_LOOP, END_LOOP])
+
+
+def test_a_loop_in_a_loop_counts_with_each_iteration_of_the_outer_one() -> None:
+    assert iterations_of("out0[0] = 1u;", {}) == 0
+    assert iterations_of(nested(3, 5), {}) == 3 + 15
+    assert iterations_of(f"{nested(3, 5)}\nif (t > 0u) {{ {nested(1, 4)} }}", {}) == 18 + 5
 
 
 def test_functions_count_where_they_are_called() -> None:
-    code = (
-        "fn inner(x: u32) -> u32 { for (var i = 0u; i < 4u; i++) { } return x; }\n"
-        "fn unused() { for (var i = 0u; i < 1000u; i++) { } }\n"
-        "fn outer(x: u32) -> u32 { return inner(inner(x)); }\n"
-        "var<workgroup> sums: array<u32, 64>;\n"
-    )
-    assert rounds_of(code + _main("for (var r = 0u; r < 10u; r++) { t = outer(r); }")) == 10 * 9
+    functions = {
+        "inner": f"{loop('for (i)', 4)} {END_LOOP} return x; }}",
+        "outer": "return inner(inner(x)); }",
+        "unused": f"{loop('for (i)', 1000)} {END_LOOP} }}",
+    }
+    body = f"{loop('for (r)', 10)} t = outer(r); {END_LOOP}"
+    assert iterations_of(body, functions) == 10 * 9
+    assert iterations_of("out0[0] = inner(reused(1u), unused2(2u));", functions) == 4
 
 
-def test_functions_that_nobody_calls_do_not_count() -> None:
-    unused = "fn unused() { for (var i = 0u; i < 1000u; i++) { } }\n"
-    assert rounds_of(unused + _main("out0[0] = reused();")) == 0
+def test_loops_over_powers_of_two() -> None:
+    assert [halvings(count) for count in (1, 2, 128)] == [1, 2, 8]
+    assert [doublings(count) for count in (1, 2, 64, 65)] == [0, 1, 6, 7]
 
 
-def test_loops_are_told_from_what_is_named_like_them() -> None:
-    body = "let before (x); { whilefor (x) { } }\nfor (var r = 0u; r < 3u; r++) { if (a) { b(); } }"
-    assert rounds_of(_main(body)) == 3
+def test_tags_are_not_printed() -> None:
+    assert has_loop(nested(3, 5))
+    assert without_tags(nested(3, 5)) == "for (a) {\nfor (b) {\n}\n}"
 
 
-def test_a_loop_must_say_how_often_it_goes_round() -> None:
-    with pytest.raises(ValueError, match="r < count"):
-        rounds_of(_main("for (var r = 0u; r < count; r++) { }"))
+def test_a_loop_must_declare_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(head: str, end: str) -> Kernel:
+        shader = Shader((), (), EntryPoint(1, (), [head, end]), frozenset())
+        return Kernel.of("made", shader, (), (), (1, 1, 1))
+
+    monkeypatch.setenv("WEBNN_VERIFY", "1")
+    kernel(loop("for (;;)", 3), END_LOOP)
+    with pytest.raises(ValueError, match="1 loops, 0 of them with a bound"):
+        kernel("for (;;) {", "}")
 
 
 @pytest.mark.parametrize("count", [LONG + 1, 65_536, 70_001, 1 << 20, (1 << 24) + 3, 1 << 30])

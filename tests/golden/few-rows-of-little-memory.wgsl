@@ -20,8 +20,7 @@ fn gemm_store(batch: u32, row: u32, col: u32, value: f32) {
   { put(row * 3u + col, value); }
 }
 @compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>,
-        @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let gemm_col = wid.x;
   let gemm_row = wid.y;
   let gemm_batch = wid.z;

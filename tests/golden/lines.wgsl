@@ -126,7 +126,7 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
   let first = min(t * 5u, 300u);
   let last = min(first + 5u, 300u);
   var total = 0.0f;
-  for (var r = first; r < last /* at most 5 rounds */; r++) {
+  for (var r = first; r < last; r++) {
     let at = place(i, r);
     total = total + element(at);
   }
@@ -141,7 +141,7 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
   }
   total = 0.0f;
   if (t > 0u) { total = sums[t - 1u]; }
-  for (var r = first; r < last /* at most 5 rounds */; r++) {
+  for (var r = first; r < last; r++) {
     let at = place(i, r);
     total = total + element(at); put(at, total);
   }

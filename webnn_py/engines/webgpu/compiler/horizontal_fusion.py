@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import may_follow_later, sampled
 from webnn_py.engines.webgpu.compiler.horizontal_fusion_wgsl import (
-    Code,
-    bindings_of,
-    bytes_of,
+    bound_parts,
+    common_arrays,
     common_invocations,
-    joined,
-    read_code,
-    shared_of,
+    fused_kernel,
+    fusible_shader,
+    is_independent,
     workgroups_of,
 )
-from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Shader
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Value
 
@@ -41,12 +40,12 @@ class _Step:
 
     Attributes:
         kernel: The kernel.
-        code: Its code taken apart; None if it has to run alone.
-        needs: The kernels before it that have to be done, as long as they are not.
+        shader: Its shader; None if it has to run alone.
+        needs: Numbers of the unfinished kernels that have to run before it.
     """
 
     kernel: Kernel
-    code: Code | None
+    shader: Shader | None
     needs: set[int]
 
 
@@ -64,7 +63,7 @@ def fuse_abreast(kernels: Iterable[Kernel], features: Features) -> Iterator[Kern
     order = _Order()
     for number, kernel in enumerate(kernels):
         needs = {other for other in order.before(number, kernel) if other in waiting}
-        waiting[number] = _Step(kernel, _joinable(kernel), needs)
+        waiting[number] = _Step(kernel, _fusible(kernel), needs)
         while waiting and number - next(iter(waiting)) >= WINDOW - 1:
             yield _next(waiting, features)
     while waiting:
@@ -75,7 +74,7 @@ def _next(waiting: dict[int, _Step], features: Features) -> Kernel:
     """Take the first kernel that waits, and those that can run beside it."""
     first, *others = waiting
     chosen = [first]
-    if waiting[first].code is not None:
+    if waiting[first].shader is not None:
         for number in others:
             group = [waiting[other] for other in (*chosen, number)]
             if not waiting[number].needs and _fits(group, features):
@@ -85,7 +84,12 @@ def _next(waiting: dict[int, _Step], features: Features) -> Kernel:
         step.needs.difference_update(chosen)
     if len(steps) == 1:
         return steps[0].kernel
-    return joined([(step.kernel, step.code) for step in steps if step.code is not None])
+    return fused_kernel(_pairs(steps))
+
+
+def _pairs(steps: Iterable[_Step]) -> list[tuple[Kernel, Shader]]:
+    """Return the kernels that can be fused, with their shaders."""
+    return [(step.kernel, step.shader) for step in steps if step.shader is not None]
 
 
 class _Order:
@@ -115,34 +119,35 @@ class _Order:
         return found - {number}
 
 
-def _joinable(kernel: Kernel) -> Code | None:
-    """The code of a kernel that may run beside others."""
-    code = read_code(kernel.code) if kernel.times == 1 else None
-    if code is None:
+def _fusible(kernel: Kernel) -> Shader | None:
+    """Return the shader of a kernel that may run beside others, else None."""
+    shader = fusible_shader(kernel) if kernel.times == 1 else None
+    if shader is None:
         return None
     x, y, z = kernel.workgroups
-    is_large = sampled(x * y * z) * code.invocations > MOST_INVOCATIONS
-    return None if is_large or (code.is_independent and y * z > 1) else code
+    is_large = sampled(x * y * z) * shader.entry.invocations > MOST_INVOCATIONS
+    return None if is_large or (is_independent(shader) and y * z > 1) else shader
 
 
 def _fits(steps: Sequence[_Step], features: Features) -> bool:
     """Whether kernels have workgroups of one size, and are within the device's limits as one."""
-    pairs = [(step.kernel, step.code) for step in steps if step.code is not None]
+    pairs = _pairs(steps)
     if len(pairs) < len(steps):
         return False
-    codes = [code for _, code in pairs]
-    if len({code.invocations for code in codes if not code.is_independent}) > 1:
+    shaders = [shader for _, shader in pairs]
+    if len({s.entry.invocations for s in shaders if not is_independent(s)}) > 1:
         return False
-    bindings = {binding for pair in pairs for binding in bindings_of(*pair)}
-    written = [binding.part for binding in bindings if binding.is_written]
-    read = {binding.part.value for binding in bindings if not binding.is_written}
+    bound = {part for pair in pairs for part in bound_parts(*pair)}
+    written = [each.part for each in bound if each.is_written]
+    read = {each.part.value for each in bound if not each.is_written}
     # WebGPU binds a buffer that is written once, and to nothing that is read.
     if len(set(written)) < len(written) or any(part.value in read for part in written):
         return False
-    invocations = common_invocations(codes)
+    invocations = common_invocations(shaders)
+    memory = sum(array.bytes for array in common_arrays(shaders).values())
     return (
-        len(bindings) <= features.max_bindings
-        and sum(bytes_of(kind) for _, kind in shared_of(codes)) <= features.workgroup_bytes
+        len(bound) <= features.max_bindings
+        and memory <= features.workgroup_bytes
         and sum(workgroups_of(*pair, invocations) for pair in pairs) <= features.grid
         and not _is_long([step.kernel for step in steps])
     )

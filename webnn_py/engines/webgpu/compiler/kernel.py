@@ -1,21 +1,38 @@
-"""A finished kernel, what it binds, and how it is dispatched."""
+"""Kernels as data: bindings, workgroup arrays, functions and entry point; `Shader` prints WGSL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from webnn_py.engines.webgpu.compiler.code.functions import count_calls
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.loop_bounds import count_loops, iterations_of, without_tags
 from webnn_py.engines.webgpu.program.plan import BindingType
 from webnn_py.ir import Value
 
-WORDS = "var<uniform> numbers"
-"""How a kernel declares the words that it reads."""
+Feature = Literal["shader-f16", "shader-int64"]
+
+_SCALAR_BYTES = {"f16": 2, "i64": 8, "u64": 8}
+"""Bytes of the scalar types that do not take four."""
+
+_BUILTIN_TYPES = {"local_invocation_index": "u32"}
+"""Types of the builtin values that are no vec3<u32>."""
+
+Builtins = tuple[tuple[str, str], ...]
+"""Builtin values that an entry point takes, each with the name of its parameter."""
+
+BY_INVOCATION: Builtins = (("global_invocation_id", "g"),)
+BY_TILE: Builtins = (("workgroup_id", "wid"), ("local_invocation_index", "lid"))
+BY_WORKGROUP: Builtins = (("workgroup_id", "g"), ("local_invocation_index", "t"))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one binding shows of a value's buffer; the whole, unless it exceeds the limit.
+    """A part of a value's buffer that one binding shows: all of it, within the binding limit.
 
     Attributes:
         value: The value.
@@ -29,19 +46,165 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """A storage buffer that a shader declares.
+
+    Attributes:
+        name: Its variable.
+        access: "read" or "read_write".
+        type: WGSL type of the variable.
+    """
+
+    name: str
+    access: Literal["read", "read_write"]
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkgroupArray:
+    """An array in workgroup memory.
+
+    Attributes:
+        name: Its variable.
+        element: WGSL type of an element.
+        lengths: Elements along each dimension, the outermost first.
+    """
+
+    name: str
+    element: str
+    lengths: tuple[int, ...]
+
+    @property
+    def type(self) -> str:
+        """WGSL type of the variable."""
+        type_ = self.element
+        for length in reversed(self.lengths):
+            type_ = f"array<{type_}, {length}>"
+        return type_
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of workgroup memory."""
+        lanes, scalar = 1, self.element
+        if self.element.startswith("vec"):
+            lanes, scalar = int(self.element[3]), self.element[5:-1]
+        return math.prod(self.lengths) * lanes * _SCALAR_BYTES.get(scalar, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a shader.
+
+    Attributes:
+        name: Its name.
+        text: Its declaration in WGSL, with the tags of its loops.
+    """
+
+    name: str
+    text: str
+
+    @property
+    def body(self) -> str:
+        """The text behind the function's head."""
+        return self.text.partition("{")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """The function `main` of a shader, with the declarations that belong to its template.
+
+    Attributes:
+        invocations: Of a workgroup.
+        builtins: The builtin values that it takes.
+        lines: Its statements.
+        arrays: Workgroup arrays.
+        functions: Functions of the template, all of which it calls.
+        struct: Declaration of a structure, or "".
+    """
+
+    invocations: int
+    builtins: Builtins
+    lines: Sequence[str]
+    arrays: tuple[WorkgroupArray, ...] = ()
+    functions: tuple[Function, ...] = ()
+    struct: str = ""
+
+    @property
+    def body(self) -> str:
+        """Its statements as one text."""
+        return "\n".join(self.lines)
+
+    def printed(self) -> str:
+        """Return its declarations and the function in WGSL, with the tags of its loops."""
+        parameters = ", ".join(
+            f"@builtin({builtin}) {name}: {_BUILTIN_TYPES.get(builtin, 'vec3<u32>')}"
+            for builtin, name in self.builtins
+        )
+        lines = [
+            *([self.struct] if self.struct else []),
+            *(f"var<workgroup> {array.name}: {array.type};" for array in self.arrays),
+            *(function.text for function in self.functions),
+            f"@compute @workgroup_size({self.invocations})",
+            f"fn main({parameters}) {{",
+            *self.lines,
+            "}",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Shader:
+    """The parts of a shader module, which are printed last.
+
+    Attributes:
+        bindings: Storage buffers, in the order of their numbers from 0.
+        functions: Functions besides the entry point's own, callees first.
+        entry: The entry point.
+        features: Features of the device that it uses.
+    """
+
+    bindings: tuple[Binding, ...]
+    functions: tuple[Function, ...]
+    entry: EntryPoint
+    features: frozenset[Feature]
+
+    def printed(self) -> str:
+        """Return the module in WGSL."""
+        bindings = (
+            f"@group(0) @binding({number}) var<storage, {binding.access}> {binding.name}:"
+            f" {binding.type};"
+            for number, binding in enumerate(self.bindings)
+        )
+        functions = (function.text for function in self.functions)
+        head = "enable f16;\n" if "shader-f16" in self.features else ""
+        text = "\n".join([*bindings, *functions, self.entry.printed()])
+        return f"{head}{without_tags(text)}\n"
+
+    @property
+    def iterations(self) -> int:
+        """The most iterations that one invocation makes in all loops together."""
+        functions = (*self.functions, *self.entry.functions)
+        bodies = {function.name: function.body for function in functions}
+        return iterations_of(self.entry.body, bodies)
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A finished kernel.
+    """A kernel: its code, the buffers that it binds, and its dispatch.
 
     Attributes:
         name: For labels and listings.
         code: WGSL, with the entry point `main`.
-        reads: The parts of values bound, in the order of their bindings from 0.
-        writes: Those bound after them.
+        reads: Parts of values that are bound for reading, in the order of their bindings from 0.
+        writes: Parts of values that are bound after them, for writing.
         workgroups: The dispatch.
-        times: How often it is dispatched in a row. It may count in what it writes.
-        numbers: Words of a uniform buffer bound behind the rest, if there are any.
-        roots: The values of the graph that it computes, perhaps with other kernels.
-        tile: The name of its tile, where that was measured on the adapter.
+        times: Dispatches in a row. The kernel may count them in its output.
+        numbers: Words of the uniform buffer that is bound last.
+        roots: Values of the graph that the kernel computes, alone or with others.
+        tile: Name of the kernel's tile, if the tile was measured on the adapter.
+        features: Features of the device that the code uses.
+        reads_words: The kernel binds a uniform buffer, whether its words are known or not.
+        shader: The parts of the code, until stages after horizontal fusion rewrite it.
     """
 
     name: str
@@ -53,22 +216,81 @@ class Kernel:
     numbers: tuple[int, ...] = ()
     roots: tuple[Value, ...] = ()
     tile: str = ""
+    features: frozenset[Feature] = frozenset()
+    reads_words: bool = False
+    shader: Shader | None = None
 
-    @property
-    def reads_words(self) -> bool:
-        """Whether there is such a buffer, for these sizes or any."""
-        return WORDS in self.code
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        shader: Shader,
+        reads: Iterable[Part],
+        writes: Iterable[Part],
+        workgroups: tuple[int, int, int],
+    ) -> Kernel:
+        """Return the kernel of a shader, printed. WEBNN_VERIFY=1 verifies the shader."""
+        code = shader.printed()
+        if os.environ.get("WEBNN_VERIFY") == "1":
+            _verify(shader, code)
+        return cls(
+            name,
+            code,
+            tuple(reads),
+            tuple(writes),
+            workgroups,
+            features=shader.features,
+            shader=shader,
+        )
 
     @property
     def bindings(self) -> list[BindingType]:
-        """What it binds, in the order of their numbers from 0."""
+        """Types of its bindings, in the order of their numbers from 0."""
         bound: list[BindingType] = ["read-only-storage"] * len(self.reads)
         bound += ["storage"] * len(self.writes)
         return [*bound, "uniform"] if self.reads_words else bound
 
 
+def reachable(functions: Sequence[Function], main: str) -> list[Function]:
+    """Return the functions that `main` calls, directly or not.
+
+    Args:
+        functions: Functions that it may call. Templates may leave some of them unused.
+        main: The text of the entry point.
+    """
+    bodies = {function.name: function.body for function in functions}
+    wanted: set[str] = set()
+    frontier = [main]
+    while frontier:
+        text = frontier.pop()
+        called = {name for name in bodies.keys() - wanted if count_calls(text, name)}
+        wanted |= called
+        frontier += [bodies[name] for name in called]
+    return [function for function in functions if function.name in wanted]
+
+
+def _verify(shader: Shader, code: str) -> None:
+    """Check that a shader declares each of its names once and the bound of every loop.
+
+    Raises:
+        ValueError: It does not.
+    """
+    functions = (*shader.functions, *shader.entry.functions)
+    declared = [
+        *(binding.name for binding in shader.bindings),
+        *(function.name for function in functions),
+        *(array.name for array in shader.entry.arrays),
+    ]
+    if len(set(declared)) < len(declared):
+        raise ValueError(f"a shader declares a name twice: {sorted(declared)}")
+    bounds = sum(map(count_loops, (*(each.text for each in functions), shader.entry.body)))
+    loops = code.count("for (") + code.count("while (")
+    if bounds != loops:
+        raise ValueError(f"a shader has {loops} loops, {bounds} of them with a bound:\n{code}")
+
+
 def grid(count: int, limit: int) -> tuple[int, int, int]:
-    """Workgroups of a linear dispatch, folded over y where x alone does not reach."""
+    """Return the workgroups of a linear dispatch, folded over y where x alone exceeds the limit."""
     if count <= limit:
         return (count, 1, 1)
     rows = -(-count // limit)
@@ -76,5 +298,10 @@ def grid(count: int, limit: int) -> tuple[int, int, int]:
 
 
 def place_in(groups: Sequence[int], each: int = 1) -> Index:
-    """The number of an invocation of a `grid` by its `g`, with `each` of them along g.x a group."""
+    """Return the number of an invocation of a `grid` by its `g`.
+
+    Args:
+        groups: The workgroups.
+        each: Invocations of a workgroup if `g` numbers invocations, 1 if it numbers workgroups.
+    """
     return symbol("g.x") + symbol("g.y", groups[1]) * (groups[0] * each)

@@ -7,7 +7,6 @@ is computed where it is read, by the lowering of its node, one `let` a value and
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, overload
 
@@ -16,11 +15,20 @@ from webnn_py.core.gil_yield import checkpoint
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
-from webnn_py.engines.webgpu.compiler.code.functions import names_word, reachable
+from webnn_py.engines.webgpu.compiler.code.functions import is_word, names_word
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.inplace_concat import Places
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, MOST_ROUNDS, at_most, rounds_of
+from webnn_py.engines.webgpu.compiler.kernel import (
+    Binding,
+    EntryPoint,
+    Feature,
+    Function,
+    Kernel,
+    Part,
+    Shader,
+    reachable,
+)
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, MAX_ITERATIONS, loop
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
@@ -83,7 +91,7 @@ class KernelBuilder:
         self.root = root
         self.producers = producers
         self.places = places
-        self.functions: list[str] = []
+        self.functions: list[Function] = []
         self.scratch: dict[Value, Value] = {}
         self.sums: dict[Value, Value] = {}
         self._stored = stored
@@ -185,14 +193,15 @@ class KernelBuilder:
         is_float = self.storage(self.root).element in ("f32", "f16")
         return divides(4, extent) and is_float and self.places.in_runs(self.root, 4)
 
-    def _part_loader(self, value: Value, name: str) -> str:
+    def _part_loader(self, value: Value, name: str) -> Function:
         storage = self.storage(value)
         lines = [f"fn load_{name}(i: u32) -> {storage.element} {{"]
         for number, part in enumerate(self.parts(value)):
             first, count = part.offset // storage.word_bytes, part.size // storage.word_bytes
             place = symbol("i") - first
             lines.append(f"  if (i < {first + count}u) {{ return {name}_{number}[{place}]; }}")
-        return "\n".join([*lines, f"  return {storage.element}();", "}"])
+        lines += [f"  return {storage.element}();", "}"]
+        return Function(f"load_{name}", "\n".join(lines))
 
     def scalar(self, value: Value) -> float | int | None:
         """The number of a constant of one element, else None."""
@@ -202,12 +211,15 @@ class KernelBuilder:
     def function(self, name: str, parameters: str, result: str, body: Body) -> None:
         """Add a function made of a finished body."""
         head = f"fn {name}({parameters})" + (f" -> {result}" if result else "")
-        self.functions.append(head + " {\n" + "\n".join(body.lines) + "\n}")
+        text = head + " {\n" + "\n".join(body.lines) + "\n}"
+        self.functions.append(Function(name, text))
 
     def finish(
-        self, name: str, main: str, workgroups: Sequence[int], writes: Part | None = None
+        self, name: str, entry: EntryPoint, workgroups: Sequence[int], writes: Part | None = None
     ) -> Kernel:
-        """Put bindings, helper functions and the entry point together."""
+        """Return the kernel of an entry point, with the bindings and functions that it uses."""
+        main = entry.printed()
+        functions = reachable(self.functions, main)
         reads = [
             (
                 part,
@@ -218,29 +230,37 @@ class KernelBuilder:
             for number, part in enumerate(self.parts(value))
         ]
         reads += [(self.parts(v)[0], name, kind) for (v, kind), name in self._runs.items()]
-        text = "\n".join([*reachable(self.functions, main), main])
+        text = "\n".join([*(function.text for function in functions), main])
         reads = [read for read in reads if names_word(text, read[1])]
-        bindings = [
-            f"@group(0) @binding({i}) var<storage, read> {name}: array<{kind}>;"
-            for i, (_, name, kind) in enumerate(reads)
-        ]
-        bindings.append(
-            f"@group(0) @binding({len(bindings)}) var<storage, read_write> out0:"
-            f" array<{self._written_element()}>;"
-        )
-        code = "\n".join([*bindings, prelude.used(text) + text]) + "\n"
-        if "f16" in code and re.search(r"\bf16\b", code):
-            code = "enable f16;\n" + code
-        rounds = rounds_of(code)
-        if rounds > MOST_ROUNDS:
-            raise NotSupportedError(
-                f"{name}: one element of {self.root} takes {rounds} rounds of a loop in the kernel"
-                f" {name!r}, more than the {MOST_ROUNDS} that every driver makes; use a smaller"
-                " window, or the CPU"
-            )
+        bindings = [Binding(name, "read", f"array<{kind}>") for _, name, kind in reads]
+        bindings.append(Binding("out0", "read_write", f"array<{self._written_element()}>"))
+        helpers = [Function(name, prelude.FUNCTIONS[name]) for name in prelude.called(text)]
+        shader = Shader(tuple(bindings), (*helpers, *functions), entry, self._features())
         x, y, z = workgroups
         target = self.parts(self.root)[0] if writes is None else writes
-        return Kernel(name, code, tuple(part for part, *_ in reads), (target,), (x, y, z))
+        kernel = Kernel.of(name, shader, (part for part, *_ in reads), [target], (x, y, z))
+        iterations = shader.iterations
+        if iterations > MAX_ITERATIONS:
+            raise NotSupportedError(
+                f"{name}: one element of {self.root} takes {iterations} rounds of a loop in the"
+                f" kernel {name!r}, more than the {MAX_ITERATIONS} that every driver makes; use a"
+                " smaller window, or the CPU"
+            )
+        return kernel
+
+    def _features(self) -> frozenset[Feature]:
+        """Return the features of the device that the types of the kernel's values need."""
+        types = {
+            type_
+            for storage in self._storages.values()
+            for type_ in (storage.element, storage.compute)
+        }
+        features: set[Feature] = set()
+        if "f16" in types:
+            features.add("shader-f16")
+        if not types.isdisjoint(("i64", "u64")):
+            features.add("shader-int64")
+        return frozenset(features)
 
     def _written_element(self) -> str:
         element = self.storage(self.root).element
@@ -300,7 +320,7 @@ class Body:
         """Name an expression, unless it is a name or number already, or an index without need."""
         if isinstance(expression, Index):
             return self._let_index(expression, hint)
-        if re.fullmatch(r"\w+", expression):
+        if is_word(expression):
             return expression
         made = self.fresh(hint)
         self.line(f"let {made} = {expression};")
@@ -347,9 +367,14 @@ class Body:
         return name
 
     @contextlib.contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """A nested block: `head { ... }`."""
-        self.line(head + " {")
+    def block(self, head: str, iterations: int | None = None) -> Iterator[None]:
+        """A nested block: `head { ... }`.
+
+        Args:
+            head: What stands before the brace.
+            iterations: The most that it makes if it is a loop, else None.
+        """
+        self.line(head + " {" if iterations is None else loop(head, iterations))
         self._indent += 1
         self._known.append({})
         self._named.append({})
@@ -357,7 +382,7 @@ class Body:
         self._known.pop()
         self._named.pop()
         self._indent -= 1
-        self.line("}")
+        self.line("}" if iterations is None else END_LOOP)
 
     @contextlib.contextmanager
     def loop(self, count: int, hint: str = "r", end: Index | None = None) -> Iterator[Index]:
@@ -378,16 +403,16 @@ class Body:
         name = self.fresh(hint)
         counter = symbol(name, count)
         copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
-        around, self._around = self._around, self._around * -(-count // copies)
+        iterations = -(-count // copies)
+        around, self._around = self._around, self._around * iterations
         last = f"{count}u" if end is None else end.enclosed
-        said = "" if end is None else f" {at_most(-(-count // copies))}"
         if copies == 1:
-            with self.block(f"for (var {name} = 0u; {name} < {last}{said}; {name}++)"):
+            with self.block(f"for (var {name} = 0u; {name} < {last}; {name}++)", iterations):
                 yield counter
         else:
             first = symbol(self.fresh("first"), count)
-            head = f"for (var {first} = 0u; {first} < {last}{said}; {first} += {copies}u)"
-            with self.block(head):
+            head = f"for (var {first} = 0u; {first} < {last}; {first} += {copies}u)"
+            with self.block(head, iterations):
                 begin = len(self.lines)
                 with self.block(""):
                     self.line(f"let {counter} = {first};")

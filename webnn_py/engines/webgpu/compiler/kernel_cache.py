@@ -88,6 +88,8 @@ class KnownKernels:
                 "numbers": kernel.numbers,
                 "roots": [numbers[root] for root in kernel.roots],
                 "tile": kernel.tile,
+                "features": sorted(kernel.features),
+                "reads_words": kernel.reads_words,
             }
             for kernel in kernels
         ]
@@ -112,6 +114,8 @@ class KnownKernels:
                 tuple(line["numbers"]),
                 tuple(values[root] for root in line["roots"]),
                 line["tile"],
+                frozenset(line["features"]),
+                line["reads_words"],
             )
             for line in found["kernels"]
         ]

@@ -1,114 +1,105 @@
-"""How often the loops of a kernel go round in one invocation, read off the WGSL.
+"""Bounds of loops: how many iterations the loops of one invocation make together.
 
-Mesa's llvmpipe leaves every loop of an invocation once it has made 65,535 rounds, inner and outer
-loops counted together, and says nothing. So no kernel may come near; long loops are split over
-invocations and passes (`split_long_loop`), which is faster on any device, or written out where
-they stand (`kernel_builder`).
+Mesa's llvmpipe leaves every loop of an invocation after 65,535 iterations, inner and outer loops
+counted together, and reports nothing. So no kernel may come near. Long loops are split over
+invocations and passes (`split_loops`), which is faster on any device, or unrolled where they stand
+(`kernel_builder`).
+
+A template declares the bound of each loop in a tag before the loop's head, and tags the loop's
+end. Tags are removed when a kernel is printed.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from webnn_py.core.shape_tracing import ANY_MARK, number_in
+from webnn_py.core.shape_tracing import number_in
 from webnn_py.core.traced_queries import highest
+from webnn_py.engines.webgpu.compiler.code.functions import count_calls
 
-MOST_ROUNDS = 65_000
-"""Rounds that one invocation may make in all its loops together."""
+MAX_ITERATIONS = 65_000
+"""Iterations that one invocation may make in all its loops together."""
 
 LONG = 1 << 15
-"""Elements up to which one loop goes over all of them: two such loops stay within the rounds."""
+"""Elements up to which one loop goes over all of them: two such loops stay within the bound."""
 
-_COUNT = rf"(?:\d+|{ANY_MARK})"
-# Patterns that begin with a few letters are found fast.
-_HEAD = re.compile(r"fn (?<!\wfn )(\w+)\(")
-_LOOP = r"[{}fw](?:(?<=[{}])|(?<!\w.)(?:(?<=f)or|(?<=w)hile) \((?P<head>.*?)\) \{)"
-_SAID = re.compile(rf"/\* at most ({_COUNT}) rounds \*/")
-_UPWARDS = re.compile(
-    rf"var (\w+) = (\w+)(?: \+ {_COUNT}u)?; \1 < ({_COUNT})u; (?:\1\+\+|\1 \+= (\d+)u)"
-)
-_HALVING = re.compile(rf"var (\w+) = ({_COUNT})u; \1 > \d+u; \1 = \1 >> 1u")
-_DOUBLING = re.compile(rf"var (\w+) = 1u; \1 < ({_COUNT})u; \1 = \1 << 1u")
+_OPEN, _CLOSE = "⟦", "⟧"
+_END = f"{_OPEN}end{_CLOSE}"
+
+END_LOOP = f"{_END}}}"
+"""The closing brace of a loop."""
 
 
-def at_most(rounds: int) -> str:
-    """What a loop says in its head if its bound is no number."""
-    return f"/* at most {rounds} rounds */"
+def loop(head: str, iterations: int) -> str:
+    """Return the head of a loop that makes at most `iterations`, up to its opening brace."""
+    return f"{_OPEN}{iterations}{_CLOSE}{head} {{"
 
 
-def without_said(code: str) -> str:
-    """Code whose loops do not say how many rounds they make: what is left tells no sizes."""
-    return _SAID.sub("", code)
+def halvings(count: int) -> int:
+    """Return the iterations of a loop that starts at `count` and halves it while it exceeds 0."""
+    return highest(count).bit_length()
 
 
-def rounds_of(code: str) -> int:
-    """The most rounds that an invocation of WGSL's `main` makes, those of its functions included.
+def doublings(count: int) -> int:
+    """Return the iterations of a loop that starts at 1 and doubles it while it is below `count`."""
+    return max(0, highest(count) - 1).bit_length()
 
-    Raises:
-        ValueError: A loop's head does not tell how often it goes round.
+
+def has_loop(text: str) -> bool:
+    """Whether a tagged text contains loops."""
+    return _OPEN in text
+
+
+def count_loops(text: str) -> int:
+    """Return the number of loops in a tagged text."""
+    return text.count(_OPEN) - text.count(_END)
+
+
+def without_tags(text: str) -> str:
+    """Return a text without the tags of its loops."""
+    first, *pieces = text.split(_OPEN)
+    return first + "".join(piece.partition(_CLOSE)[2] for piece in pieces)
+
+
+def iterations_of(text: str, functions: Mapping[str, str]) -> int:
+    """Return the most iterations that one invocation makes in a tagged text and the calls in it.
+
+    Args:
+        text: Statements or an expression.
+        functions: Tagged bodies of functions that it may call, by name.
     """
-    if not _loops(code):
-        return 0
-    code = re.sub(r"//[^\n]*", "", code)
-    heads = list(_HEAD.finditer(code))
-    ends = [head.start() for head in heads[1:]] + [len(code)]
-    bodies = {
-        head.group(1): code[code.index("{", head.end()) : end]
-        for head, end in zip(heads, ends, strict=True)
-    }
-    going = {name for name, body in bodies.items() if _loops(body)}
-    while callers := {n for n in bodies.keys() - going if _calls(bodies[n], going)}:
-        going |= callers
-    return _function("main", {name: bodies[name] for name in going}, {}) if "main" in going else 0
+    looping = {name for name, body in functions.items() if has_loop(body)}
+    while callers := {
+        name
+        for name in functions.keys() - looping
+        if any(count_calls(functions[name], other) for other in looping)
+    }:
+        looping |= callers
+    known: dict[str, int] = {}
 
+    def of_function(name: str) -> int:
+        if name not in known:
+            known[name] = of_text(functions[name])
+        return known[name]
 
-def _loops(code: str) -> bool:
-    return "for (" in code or "while (" in code
+    def of_calls(plain: str) -> int:
+        calls = ((name, count_calls(plain, name)) for name in looping)
+        return sum(count * of_function(name) for name, count in calls if count)
 
-
-def _calls(code: str, names: Collection[str]) -> bool:
-    return any(f"{name}(" in code for name in names)
-
-
-@functools.cache
-def _tokens(called: tuple[str, ...]) -> re.Pattern[str]:
-    """What matters of a function: its loops and other blocks, and calls of some functions."""
-    return re.compile(rf"{_LOOP}|\b(?P<call>{'|'.join(called)})\(" if called else _LOOP)
-
-
-def _function(name: str, bodies: Mapping[str, str], known: dict[str, int]) -> int:
-    if name not in known:
-        called = tuple(sorted(other for other in bodies if _calls(bodies[name], [other])))
-        # What follows a function up to the next one are declarations, which call nothing.
-        totals: list[int] = [0]
-        counts: list[int | None] = []
-        for token in _tokens(called).finditer(bodies[name]):
-            if token.lastgroup == "call":
-                totals[-1] += _function(token["call"], bodies, known)
-            elif token.group() != "}":
-                counts.append(None if token["head"] is None else _count(token["head"]))
-                totals.append(0)
+    def of_text(tagged: str) -> int:
+        first, *pieces = tagged.split(_OPEN)
+        totals = [of_calls(first)]
+        bounds: list[int] = []
+        for piece in pieces:
+            tag, _, plain = piece.partition(_CLOSE)
+            if tag == "end":
+                inside = totals.pop()
+                totals[-1] += bounds.pop() * (1 + inside)
             else:
-                inside, count = totals.pop(), counts.pop()
-                totals[-1] += inside if count is None else count * (1 + inside)
-                if not counts:
-                    break
-        known[name] = totals[0]
-    return known[name]
+                bounds.append(number_in(tag))
+                totals.append(0)
+            totals[-1] += of_calls(plain)
+        (total,) = totals
+        return total
 
-
-def _count(head: str) -> int:
-    """Rounds of one loop by its head."""
-    if found := _SAID.search(head):
-        return number_in(found.group(1))
-    if found := _UPWARDS.fullmatch(head):
-        first = found.group(2).removesuffix("u")
-        start = int(first) if first.isdecimal() else 0
-        return max(0, -(-(number_in(found.group(3)) - start) // int(found.group(4) or 1)))
-    if found := _HALVING.fullmatch(head):
-        return highest(number_in(found.group(2))).bit_length()
-    if found := _DOUBLING.fullmatch(head):
-        return max(0, highest(number_in(found.group(2))) - 1).bit_length()
-    raise ValueError(f"a loop does not say how often it goes round: {head}")
+    return of_text(text)

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from webnn_py.engines.webgpu.compiler.kernel import WORDS, Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import Features
 
 MOST_NUMBERS = 64
@@ -188,7 +188,7 @@ def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Fea
     begin = code.index("fn main(") + len("fn main(")
     body = code.index("{\n", begin) + 2
     last, size = len(kernel.reads) + len(kernel.writes), -(-len({*groups} - {None}) // 4)
-    binding = f"@group(0) @binding({last}) {WORDS}: array<vec4<u32>, {size}>;\n"
+    binding = f"@group(0) @binding({last}) var<uniform> numbers: array<vec4<u32>, {size}>;\n"
     lets = "".join(f"  let {name} = {value};\n" for name, value in named.items())
     given = ""
     if hidden:
@@ -208,7 +208,7 @@ def _with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Gro
     """
     read = dict(zip(groups, numbers, strict=True))  # those of a group are the same
     words = tuple(word_of(read[group]) for group in range(len(read.keys() - {None})))
-    return dataclasses.replace(kernel, code=code, numbers=words)
+    return dataclasses.replace(kernel, code=code, numbers=words, reads_words=True, shader=None)
 
 
 def _kind(number: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -36,8 +35,6 @@ from webnn_py.ir import Array, Graph, Value
 
 ARENA_BYTES = 64 << 20
 """Weights that share a buffer: few buffers to make, and none too large for any device."""
-
-_WIDE_INTEGERS = re.compile(r"\b[iu]64\b|\dl[iu]\b")
 
 COPY_WORKGROUP = 64
 COPY = f"""@group(0) @binding(0) var<storage, read> given: array<u32>;
@@ -250,10 +247,7 @@ class VariantBuilder:
         bound = [places[part.value].part(part) for part in parts]
         if kernel.reads_words:
             bound.append(self._numbers_of(kernel))
-        if "enable f16;" in kernel.code:
-            self.used |= {"shader-f16"}
-        if _WIDE_INTEGERS.search(kernel.code):
-            self.used |= {"shader-int64"}
+        self.used |= kernel.features
         number = self._tables.kernel(
             kernel.name,
             kernel.code,

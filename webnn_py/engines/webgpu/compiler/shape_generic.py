@@ -25,7 +25,6 @@ from webnn_py.engines.webgpu.compiler.compiled import (
 )
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.loop_bounds import without_said
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import reading, word_of
 from webnn_py.engines.webgpu.compiler.template import Template
 from webnn_py.engines.webgpu.program.storage import Features
@@ -82,11 +81,11 @@ class CompiledAlike:
         self, graph: Graph, sizes: Sizes, features: Features, tell: Tell, for_any: bool
     ) -> None:
         self._features = features
-        made: dict[str, tuple[str, Sequence[Read]]] = {}
+        made: dict[str, tuple[Kernel, Sequence[Read]]] = {}
 
         def mark(kernel: Kernel) -> None:
             made[kernel.code] = reading_marks(kernel, trace, features)
-            tell(dataclasses.replace(kernel, code=made[kernel.code][0]))
+            tell(made[kernel.code][0])
 
         with Trace(sizes, for_any) as trace:
             self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
@@ -95,7 +94,7 @@ class CompiledAlike:
             self.template = Template.of(
                 self._graph,
                 features,
-                [dataclasses.replace(kernel, code=made[kernel.code][0]) for kernel in kernels],
+                [_with_code(kernel, made[kernel.code][0]) for kernel in kernels],
                 [tuple(map(self._place_of, made[kernel.code][1])) for kernel in kernels],
             )
         self._open = {value for value in self._values() if [*marks_in(value.shape)]}
@@ -206,20 +205,30 @@ class _At:
         return Node(node.op, inputs, given, outputs, node.label, inferred)
 
 
-def reading_marks(kernel: Kernel, trace: Trace, features: Features) -> tuple[str, Sequence[Read]]:
-    """The code of a kernel that reads its traced numbers, and which these are.
+def _with_code(kernel: Kernel, other: Kernel) -> Kernel:
+    """Return a kernel with the code of another one."""
+    return dataclasses.replace(
+        kernel, code=other.code, reads_words=other.reads_words, shader=other.shader
+    )
+
+
+def reading_marks(
+    kernel: Kernel, trace: Trace, features: Features
+) -> tuple[Kernel, Sequence[Read]]:
+    """Return a kernel that reads its traced numbers, and these numbers.
 
     Those that no invocation reads, such as sizes of workgroups, are conditions.
     """
     if not MARK.search(kernel.code):
-        return kernel.code, ()
-    marked = _INT32.sub(r"i32(\1\2i)", without_said(kernel.code))
+        return kernel, ()
+    marked = _INT32.sub(r"i32(\1\2i)", kernel.code)
     marked = MARK.sub(lambda mark: _kept(mark, marked, trace), marked)
     found = list(_READ.finditer(marked))
     if len({mark[0] for mark in found}) > MOST_NUMBERS:
-        return MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code), ()
+        code = MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code)
+        return dataclasses.replace(kernel, code=code, shader=None), ()
     if not found:
-        return marked, ()
+        return dataclasses.replace(kernel, code=marked, shader=None), ()
     places: dict[Read, int] = {}
     groups = [places.setdefault(Read(int(mark[1]), mark[2]), len(places)) for mark in found]
     code, spans, done = "", [], 0
@@ -227,8 +236,9 @@ def reading_marks(kernel: Kernel, trace: Trace, features: Features) -> tuple[str
         code += marked[done : mark.start()]
         spans.append((len(code), len(code) + 1 + len(mark[2])))
         code, done = f"{code}0{mark[2]}", mark.end()
-    plain = dataclasses.replace(kernel, code=code + marked[done:])
-    return reading(plain, spans, groups, features), list(places)
+    plain = dataclasses.replace(kernel, code=code + marked[done:], shader=None)
+    code = reading(plain, spans, groups, features)
+    return dataclasses.replace(plain, code=code, reads_words=True), list(places)
 
 
 def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:

@@ -132,11 +132,11 @@ FUNCTIONS = {
     var n = u32(abs(b));
     var base = a;
     var r = 1.0;
-    while (n != 0u /* at most 6 rounds */) {
+    ⟦6⟧while (n != 0u) {
       if ((n & 1u) != 0u) { r = r * base; }
       base = base * base;
       n = n >> 1u;
-    }
+    ⟦end⟧}
     if (b > 0.0) { return r; }
     if (abs(r) > 1e-37) { return 1.0 / r; }
   }
@@ -188,10 +188,10 @@ FUNCTIONS = {
   let start = (bits >> 23u) - 120u;
   let shift = start & 31u;
   var word: array<u32, 3>;
-  for (var i = 0u; i < 3u; i++) {
+  ⟦3⟧for (var i = 0u; i < 3u; i++) {
     let next = digits[start / 32u + i + 1u];
     word[i] = (digits[start / 32u + i] << shift) | select(0u, next >> (32u - shift), shift != 0u);
-  }
+  ⟦end⟧}
   let m = (bits & 0x7fffffu) | 0x800000u;
   let low = wn_pair_wide(m, word[2]);
   let middle = wn_pair_add(wn_pair_wide(m, word[1]), vec2<u32>(low.y, 0u));

@@ -1,32 +1,42 @@
-"""Which functions of a kernel are called."""
+"""Find names in WGSL text."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 
-def reachable(functions: Sequence[str], main: str) -> list[str]:
-    """The functions that the entry point calls, directly or not; hooks may go unused."""
-    names = {re.match(r"fn (\w+)", function).group(1): function for function in functions}  # type: ignore[union-attr]
-    wanted: set[str] = set()
-    frontier = [main]
-    while frontier:
-        text = frontier.pop()
-        called = {name for name in names.keys() - wanted if names_word(text, name, "(")}
-        wanted |= called
-        frontier += [names[name].partition("{")[2] for name in called]
-    return [function for name, function in names.items() if name in wanted]
+def is_word(text: str) -> bool:
+    """Whether an expression is a name or a number without a sign or point."""
+    return bool(text) and all(map(_is_of_word, text))
 
 
-def names_word(text: str, name: str, behind: str = "") -> bool:
-    """Whether a word stands in code, and something right behind it; far faster than a pattern."""
-    at = text.find(name + behind)
+def count_calls(text: str, name: str) -> int:
+    """Return how often a text calls a function."""
+    count, at = 0, text.find(f"{name}(")
+    while at >= 0:
+        count += not _is_of_word(text[at - 1 : at])
+        at = text.find(f"{name}(", at + len(name))
+    return count
+
+
+def names_with_prefix(text: str, prefix: str) -> Iterator[str]:
+    """Yield the names in a text that begin with a prefix, in order."""
+    before, *pieces = text.split(prefix)
+    for piece in pieces:
+        if not _is_of_word(before[-1:]):
+            length = next((n for n, letter in enumerate(piece) if not _is_of_word(letter)), None)
+            yield prefix + piece[:length]
+        before = piece
+
+
+def names_word(text: str, name: str) -> bool:
+    """Whether a name stands in a text as a whole word."""
+    at = text.find(name)
     while at >= 0:
         end = at + len(name)
         if not (_is_of_word(text[at - 1 : at]) or _is_of_word(text[end : end + 1])):
             return True
-        at = text.find(name + behind, end)
+        at = text.find(name, end)
     return False
 
 

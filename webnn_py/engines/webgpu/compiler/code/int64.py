@@ -118,7 +118,7 @@ FUNCTIONS = {
   if ((a.y | b.y) == 0u) { return vec2<u32>(a.x / b.x, 0u); }
   var quotient = vec2<u32>();
   var rest = vec2<u32>();
-  for (var i = 0u; i < 64u; i++) {
+  ⟦64⟧for (var i = 0u; i < 64u; i++) {
     let bit = 31u - (i & 31u);
     let word = select(a.y, a.x, i >= 32u);
     let carry = (rest.y >> 31u) != 0u;
@@ -127,7 +127,7 @@ FUNCTIONS = {
       rest = wn_pair_sub(rest, b);
       quotient |= select(vec2<u32>(0u, 1u << bit), vec2<u32>(1u << bit, 0u), i >= 32u);
     }
-  }
+  ⟦end⟧}
   return quotient;
 }""",
     "wn_pair_div_i": """fn wn_pair_div_i(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
@@ -138,11 +138,11 @@ FUNCTIONS = {
   var r = vec2<u32>(1u, 0u);
   var base = a;
   var n = b;
-  while (any(n != vec2<u32>()) /* at most 64 rounds */) {
+  ⟦64⟧while (any(n != vec2<u32>())) {
     if ((n.x & 1u) != 0u) { r = wn_pair_mul(r, base); }
     base = wn_pair_mul(base, base);
     n = vec2<u32>((n.x >> 1u) | (n.y << 31u), n.y >> 1u);
-  }
+  ⟦end⟧}
   return r;
 }""",
     "wn_pair_pow_i": """fn wn_pair_pow_i(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {

@@ -7,11 +7,11 @@ a finite result, or differ from driver to driver.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 
 from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64, integers
-from webnn_py.engines.webgpu.compiler.loop_bounds import rounds_of
+from webnn_py.engines.webgpu.compiler.code.functions import names_with_prefix
+from webnn_py.engines.webgpu.compiler.loop_bounds import iterations_of, without_tags
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
 _OWN = {
@@ -25,11 +25,11 @@ _OWN = {
   var r = 1u;
   var base = a;
   var n = b;
-  while (n != 0u /* at most 32 rounds */) {
+  ⟦32⟧while (n != 0u) {
     if ((n & 1u) != 0u) { r = r * base; }
     base = base * base;
     n = n >> 1u;
-  }
+  ⟦end⟧}
   return r;
 }""",
     "wn_pow_i64": """fn wn_pow_i64(a: i64, b: i64) -> i64 {
@@ -42,11 +42,11 @@ _OWN = {
   var r = 1lu;
   var base = a;
   var n = b;
-  while (n != 0lu /* at most 64 rounds */) {
+  ⟦64⟧while (n != 0lu) {
     if ((n & 1lu) != 0lu) { r = r * base; }
     base = base * base;
     n = n >> 1u;
-  }
+  ⟦end⟧}
   return r;
 }""",
     "wn_half_bits": """fn wn_half_bits(x: f32) -> u32 {
@@ -173,36 +173,43 @@ FUNCTIONS: Mapping[str, str] = _OWN | (
 )
 
 
-_NAME = re.compile(r"wn_(?<!\wwn_)\w+")  # a pattern that begins with letters is found fast
+_BODIES = {name: text.partition("{")[2] for name, text in FUNCTIONS.items()}
 
 
-def used(code: str) -> str:
-    """Definitions of the functions that `code` calls, callees first."""
+def called(code: str) -> list[str]:
+    """Return the names of the functions that `code` calls, directly or not, callees first."""
     wanted: list[str] = []
 
     def visit(text: str) -> None:
-        for name in _NAME.findall(text):
+        for name in names_with_prefix(text, "wn_"):
             if name in FUNCTIONS and name not in wanted:
-                visit(FUNCTIONS[name].split("{", 1)[1])
+                visit(_BODIES[name])
                 if name not in wanted:
                     wanted.append(name)
 
     visit(code)
-    return "".join(FUNCTIONS[name] + "\n" for name in wanted)
+    return wanted
+
+
+def used(code: str) -> str:
+    """Return the declarations of the functions that `code` calls, callees first."""
+    return "".join(without_tags(FUNCTIONS[name]) + "\n" for name in called(code))
 
 
 @functools.cache
 def signature(name: str) -> tuple[list[str], str] | None:
     """The types that a function takes, and the one it returns; None if there is none."""
-    found = re.match(r"fn \w+\((.*?)\) -> (\S+) \{", FUNCTIONS.get(name, ""))
-    return None if found is None else (re.findall(r": ([\w<>]+)", found[1]), found[2])
+    if name not in FUNCTIONS:
+        return None
+    parameters, _, result = FUNCTIONS[name].partition("(")[2].partition(") -> ")
+    types = [parameter.partition(": ")[2] for parameter in parameters.split(", ")]
+    return types, result.partition(" {")[0]
 
 
 @functools.cache
 def rounds(expression: str) -> int:
     """The most rounds of loops that the functions in an expression make."""
-    functions = used(expression)
-    return rounds_of(f"{functions}fn main() {{ {expression} }}") if functions else 0
+    return iterations_of(expression, {name: _BODIES[name] for name in called(expression)})
 
 
 @functools.cache

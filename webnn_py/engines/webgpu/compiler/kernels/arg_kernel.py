@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import beside_for, threads_for
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_WORKGROUP,
+    EntryPoint,
+    Kernel,
+    WorkgroupArray,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, halvings, loop
 from webnn_py.engines.webgpu.compiler.lower import scan
 from webnn_py.ir import Node
 
@@ -28,7 +36,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     base, step = scan.line_of(body, operand, node.attrs["axis"], i)
     first = body.load(operand, base + t * step)
     body.line(f"var best = Best({first}, t);")
-    with body.block(f"for (var r = t + {lanes}u; r < {count}u; r += {lanes}u)"):
+    head = f"for (var r = t + {lanes}u; r < {count}u; r += {lanes}u)"
+    with body.block(head, -(-count // lanes)):
         element = body.load(operand, base + r * step)
         with body.block(f"if ({scan.is_better(body, node, element, 'best.value')})"):
             body.line(f"best = Best({element}, r);")
@@ -46,17 +55,17 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     builder.function("put", "i: u32, place: u32", "", after)
     groups = grid(-(-results // results_per_group), builder.features.grid)
     own = symbol("t", threads)
-    main = f"""struct Best {{ value: {compute}, place: u32 }}
-var<workgroup> shared_best: array<Best, {threads}>;
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {place_in(groups) * results_per_group + own % results_per_group};
+    head = f"for (var s = {threads // 2}u; s > {results_per_group // 2}u; s = s >> 1u)"
+    halving = loop(head, halvings(threads // 2))
+    lines = f"""  let i = {place_in(groups) * results_per_group + own % results_per_group};
   shared_best[t] = candidate(min(i, {results - 1}u), {own // results_per_group});
   workgroupBarrier();
-  for (var s = {threads // 2}u; s > {results_per_group // 2}u; s = s >> 1u) {{
+  {halving}
     if (t < s) {{ shared_best[t] = better(shared_best[t], shared_best[t + s]); }}
     workgroupBarrier();
-  }}
-  if (t < {results_per_group}u && i < {results}u) {{ put(i, shared_best[t].place); }}
-}}"""
-    return builder.finish(node.op, main, groups)
+  {END_LOOP}
+  if (t < {results_per_group}u && i < {results}u) {{ put(i, shared_best[t].place); }}"""
+    shared = WorkgroupArray("shared_best", "Best", (threads,))
+    struct = f"struct Best {{ value: {compute}, place: u32 }}"
+    entry = EntryPoint(threads, BY_WORKGROUP, lines.split("\n"), (shared,), struct=struct)
+    return builder.finish(node.op, entry, groups)

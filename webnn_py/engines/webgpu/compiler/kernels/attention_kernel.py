@@ -21,11 +21,20 @@ from webnn_py.engines.webgpu.compiler.attention_tile import (
 )
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_WORKGROUP,
+    EntryPoint,
+    Function,
+    Kernel,
+    WorkgroupArray,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import Operand, product_type
 from webnn_py.engines.webgpu.compiler.legalize.attention import Attention
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
 from webnn_py.engines.webgpu.program.storage import literal
 from webnn_py.ir import Node, Value
 
@@ -91,6 +100,7 @@ class _AttentionKernel:
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
         at_once = tile.columns * tile.teams
+        steps = -(-self.columns // at_once)
         first = f"tile * {at_once}u"
         if tile.teams > 1:
             first += f" + team * {tile.columns}u"
@@ -107,32 +117,21 @@ class _AttentionKernel:
             *(f"  var top{q} = vec4<f32>({LOWEST_F32});" for q in self._query_vectors),
             *(f"  var total{q} = vec4<f32>();" for q in self._query_vectors),
             *(f"  var sum{r}_{n} = vec4<f32>();" for r, n in self._sums()),
-            f"  for (var tile = 0u; tile < {-(-self.columns // at_once)}u; tile++) {{",
+            "  " + loop(f"for (var tile = 0u; tile < {steps}u; tile++)", steps),
             f"    let first = {first};",
             *("    " + line for line in self._tile()),
-            "  }",
+            f"  {END_LOOP}",
             *("  " + line for line in self._finish()),
         ]
-        shared = {
-            "queries": (self.vec4, self.part * tile.rows),
-            "held": (self.vec4, self.held_vectors * tile.teams),
-            "weights": (self.vec4, tile.columns * DOWN * tile.fours * tile.teams),
-            "exchanged": ("vec4<f32>", tile.invocations * tile.fours),
-        }
-        main = "\n".join(
-            [
-                *(
-                    f"var<workgroup> {n}: array<{kind}, {size}>;"
-                    for n, (kind, size) in shared.items()
-                ),
-                f"@compute @workgroup_size({tile.invocations})",
-                "fn main(@builtin(workgroup_id) g: vec3<u32>,"
-                " @builtin(local_invocation_index) t: u32) {",
-                *lines,
-                "}",
-            ]
+        weights = tile.columns * DOWN * tile.fours * tile.teams
+        arrays = (
+            WorkgroupArray("queries", self.vec4, (self.part * tile.rows,)),
+            WorkgroupArray("held", self.vec4, (self.held_vectors * tile.teams,)),
+            WorkgroupArray("weights", self.vec4, (weights,)),
+            WorkgroupArray("exchanged", "vec4<f32>", (tile.invocations * tile.fours,)),
         )
-        return builder.finish(self.node.op, main, groups)
+        entry = EntryPoint(tile.invocations, BY_WORKGROUP, lines, arrays)
+        return builder.finish(self.node.op, entry, groups)
 
     @property
     def _query_vectors(self) -> range:
@@ -179,9 +178,9 @@ class _AttentionKernel:
         if self.parts == 1:
             lines += self._score_products(constant(0))
         else:
-            lines.append(f"for (var part = 0u; part < {self.parts}u; part++) {{")
+            lines.append(loop(f"for (var part = 0u; part < {self.parts}u; part++)", self.parts))
             lines += self._score_products(symbol("part", self.parts))
-            lines.append("}")
+            lines.append(END_LOOP)
         lines += self._changed_scores()
         lines += ["workgroupBarrier();", *self._load_values(constant(0)), *self._softmax_weights()]
         chunks = self.tile.columns // self.chunk
@@ -190,14 +189,14 @@ class _AttentionKernel:
         chunk = symbol("chunk", chunks)
         return [
             *lines,
-            f"for (var chunk = 0u; chunk < {chunks}u; chunk++) {{",
+            loop(f"for (var chunk = 0u; chunk < {chunks}u; chunk++)", chunks),
             "if (chunk > 0u) {",
             "workgroupBarrier();",
             *self._load_values(chunk),
             "workgroupBarrier();",
             "}",
             *self._add_values(chunk),
-            "}",
+            END_LOOP,
         ]
 
     @property
@@ -234,7 +233,7 @@ class _AttentionKernel:
         halves = self.compute == "f16"
         if halves:
             lines += [f"var h{r}_{k} = {self.vec4}();" for r, k in pairs]
-        lines.append(f"for (var d = 0u; d < {self.part}u; d++) {{")
+        lines.append(loop(f"for (var d = 0u; d < {self.part}u; d++)", self.part))
         lines += [
             f"let q{r} = queries[d * {tile.rows}u + down * {tile.each}u + {r}u];"
             for r in range(tile.each)
@@ -249,7 +248,7 @@ class _AttentionKernel:
                 lines.append(f"h{r}_{k} = fma(q{r}, k{k}, h{r}_{k});")
             else:
                 lines += [f"s{r}_{k} = fma(q{r}.{x}, k{k}.{x}, s{r}_{k});" for x in "xyzw"]
-        lines.append("}")
+        lines.append(END_LOOP)
         if halves:
             lines += [
                 f"s{r}_{k} += f32(h{r}_{k}.x + h{r}_{k}.y) + f32(h{r}_{k}.z + h{r}_{k}.w);"
@@ -333,7 +332,8 @@ class _AttentionKernel:
         lines = []
         if halves:
             lines += [f"var g{r}_{n} = {self.vec4}();" for r, n in self._sums()]
-        lines.append(f"for (var j = 0u; j < {self.chunk // shares}u; j++) {{")
+        keys = self.chunk // shares
+        lines.append(loop(f"for (var j = 0u; j < {keys}u; j++)", keys))
         lines.append(f"let key = j * {shares}u + share;" if shares > 1 else "let key = j;")
         place = chunk * self.chunk + symbol("key", self.chunk)
         lines += [
@@ -348,7 +348,7 @@ class _AttentionKernel:
         for r, n in self._sums():
             weight = f"{self.vec4}(w{r // 4}.{'xyzw'[r % 4]})"
             lines.append(f"{into}{r}_{n} = fma({weight}, v{n}, {into}{r}_{n});")
-        lines.append("}")
+        lines.append(END_LOOP)
         if halves:
             lines += [f"sum{r}_{n} += vec4<f32>(g{r}_{n});" for r, n in self._sums()]
         return lines
@@ -454,9 +454,8 @@ def add_vec4_load(
             inside = element.high < along
             parts.append(one if inside else f"select({compute}(0.0), {one}, {element} < {along}u)")
         text = f"vec4<{compute}>({', '.join(parts)})"
-    builder.functions.append(
-        f"fn {name}(batch: u32, at: u32, four: u32) -> vec4<{compute}> {{ return {text}; }}"
-    )
+    head = f"fn {name}(batch: u32, at: u32, four: u32) -> vec4<{compute}>"
+    builder.functions.append(Function(name, f"{head} {{ return {text}; }}"))
 
 
 def add_score(builder: KernelBuilder, node: Node) -> None:

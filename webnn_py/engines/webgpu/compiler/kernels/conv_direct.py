@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import BY_TILE, EntryPoint, Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, loop
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
@@ -50,8 +50,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         return None
     builder.vector_out = conv.layout == "nchw" and builder.writes_vectors(conv.width)
     conv.emit_epilogue()
-    main = _main(builder, conv)
-    return builder.finish("conv2d", main, groups)
+    entry = EntryPoint(WORKGROUP_SIZE, BY_TILE, _main(builder, conv))
+    return builder.finish("conv2d", entry, groups)
 
 
 def _channels(conv: Convolution) -> int:
@@ -59,16 +59,12 @@ def _channels(conv: Convolution) -> int:
     return max(n for n in range(1, MAX_CHANNELS + 1) if conv.per_group % n == 0)
 
 
-def _main(builder: KernelBuilder, conv: Convolution) -> str:
-    """Emit the entry point."""
+def _main(builder: KernelBuilder, conv: Convolution) -> list[str]:
     channels = _channels(conv)
     blocks = conv.channels // channels
     across = -(-conv.width // STRIP_PIXELS)
     q, row, o = symbol("q", across * conv.height), symbol("wid.y"), symbol("o", conv.channels)
     lines = [
-        f"@compute @workgroup_size({WORKGROUP_SIZE})",
-        "fn main(@builtin(workgroup_id) wid: vec3<u32>,"
-        " @builtin(local_invocation_index) lid: u32) {",
         f"  let q = wid.x * {WORKGROUP_SIZE}u + lid;",
         f"  if (q >= {across * conv.height}u) {{ return; }}",
         f"  let oy = {q // across};",
@@ -77,13 +73,12 @@ def _main(builder: KernelBuilder, conv: Convolution) -> str:
         f"  let o = {row % blocks * channels};",
         f"  let first = {o // conv.per_group * conv.ins};",
         *(f"  var acc{r} = vec4<f32>(0.0);" for r in range(channels)),
-        f"  for (var k = 0u; k < {conv.ins}u; k++) {{",
+        "  " + loop(f"for (var k = 0u; k < {conv.ins}u; k++)", conv.ins),
     ]
     # Unroll only the row of taps: software drivers take minutes to compile larger code.
-    lines.append(f"    for (var ky = 0u; ky < {conv.kh}u; ky++) {{")
-    lines += [*_row(builder, conv, channels), "    }"]
-    lines += ["  }", *_stores(builder, conv, channels), "}"]
-    return "\n".join(lines)
+    lines.append("    " + loop(f"for (var ky = 0u; ky < {conv.kh}u; ky++)", conv.kh))
+    lines += [*_row(builder, conv, channels), f"    {END_LOOP}"]
+    return [*lines, f"  {END_LOOP}", *_stores(builder, conv, channels)]
 
 
 def _row(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:

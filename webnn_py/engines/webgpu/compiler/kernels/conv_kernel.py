@@ -12,6 +12,7 @@ from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import coordinate
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves
+from webnn_py.engines.webgpu.compiler.kernel import Function
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
@@ -383,7 +384,7 @@ def add_prologue(
         elements.append(f"{compute}(computed({where}, {given}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
     head = f"fn pixels({place}: u32, channel: u32) -> vec4<{compute}> {{"
-    builder.functions.append("\n".join([head, *lines, "}"]))
+    builder.functions.append(Function("pixels", "\n".join([head, *lines, "}"])))
 
     def call(index: Index, channel: Index) -> str:
         return f"pixels({(index - channel) // channels if last else index}, {channel})"

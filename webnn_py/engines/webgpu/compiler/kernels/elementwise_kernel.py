@@ -13,8 +13,16 @@ from collections.abc import Sequence
 from webnn_py.core.traced_queries import divides, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import slice_map
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_INVOCATION,
+    EntryPoint,
+    Kernel,
+    Part,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import FOURS, Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, has_loop, loop
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 
@@ -48,9 +56,7 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     groups = grid(-(-words // (workgroup * each)), builder.features.grid)
     number = place_in(groups, workgroup)
     lines = [
-        f"@compute @workgroup_size({workgroup})",
-        "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
-        *([] if each == 1 else [f"  for (var n = 0u; n < {each}u; n++) {{"]),
+        *([] if each == 1 else ["  " + loop(f"for (var n = 0u; n < {each}u; n++)", each)]),
         f"  let w = {number if each == 1 else number * each + symbol('n', each)};",
         f"  if (w >= {words}u) {{ return; }}",
     ]
@@ -67,8 +73,9 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
         own = int(root.size % storage.per_word) if first + words == storage.words(root.size) else 0
         lines += _packed(storage, parts, words - 1, own)
     name = node.op if node is not None else builder.producers[root].op
-    ends = ["}"] if each == 1 else ["  }", "}"]
-    return builder.finish(name, "\n".join([*lines, *ends]), groups, part)
+    if each > 1:
+        lines.append(f"  {END_LOOP}")
+    return builder.finish(name, EntryPoint(workgroup, BY_INVOCATION, lines), groups, part)
 
 
 def _writes_vec4(builder: KernelBuilder) -> bool:
@@ -77,8 +84,8 @@ def _writes_vec4(builder: KernelBuilder) -> bool:
     return (
         features.kind != "cpu"
         and sampled(root.size) >= features.large
-        and not any("for (" in code for code in builder.functions)
-        and sum(map(len, builder.functions)) <= MAX_REPEATED_CHARS
+        and not any(has_loop(function.text) for function in builder.functions)
+        and sum(len(function.text) for function in builder.functions) <= MAX_REPEATED_CHARS
         and builder.is_whole(root)
         and _holds_vec4(builder.storage(root))
         and divides(4, root.size)
@@ -123,7 +130,8 @@ def _emit_vec4(builder: KernelBuilder, node: Node | None) -> Kernel:
 
 def _words_each(builder: KernelBuilder, words: int) -> int:
     """Return the words per invocation: several on software adapters, without loops."""
-    if builder.features.kind != "cpu" or any("for (" in code for code in builder.functions):
+    loops = any(has_loop(function.text) for function in builder.functions)
+    if builder.features.kind != "cpu" or loops:
         return 1
     return min(
         MAX_INVOCATION_WORDS, 1 << max(0, int(sampled(words // MIN_INVOCATIONS)).bit_length() - 1)
@@ -169,12 +177,11 @@ def map_kernel(
     builder.function("write", "i: u32", "", body)
     workgroup = min(workgroup, builder.features.invocations)
     groups = grid(-(-count // workgroup), builder.features.grid)
-    main = f"""@compute @workgroup_size({workgroup})
-fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
-  let i = {place_in(groups, workgroup)};
-  if (i < {count}u) {{ write(i); }}
-}}"""
-    return builder.finish(name, main, groups, part)
+    lines = [
+        f"  let i = {place_in(groups, workgroup)};",
+        f"  if (i < {count}u) {{ write(i); }}",
+    ]
+    return builder.finish(name, EntryPoint(workgroup, BY_INVOCATION, lines), groups, part)
 
 
 def free_bindings(builder: KernelBuilder) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import facts_of
+from webnn_py.engines.webgpu.compiler.kernel import Function
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -66,10 +67,12 @@ def emit_epilogue(
         single = "".join(f", {e}" for _, e in fours.values())
         one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at[0]}, t{single}));"
         four = f"{read}out0[{to} >> 2u] = vec4<{element}>({lanes});"
-        builder.functions.append(f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}")
+        put4 = f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}"
+        builder.functions.append(Function("put4", put4))
     else:
         one = f"out0[{place}] = {element}(tail({at[0]}, t));"
-    builder.functions.append(f"fn put({parameters}, t: {compute}) {{ {one} }}")
+    put = f"fn put({parameters}, t: {compute}) {{ {one} }}"
+    builder.functions.append(Function("put", put))
 
 
 def _vec4_operands(

@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_loop,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, loop
 
 MAX_UNROLLED_STEPS = 16
 """Steps along k that are unrolled in one iteration of a long loop."""
@@ -83,10 +83,11 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
             f"let first_col = {block % across * tile.cols};",
         ]
         place += [f"let col{j} = {col + j * width};" for j in range(tile.cols // width)]
-    lines = load_functions(problem, guards, 4 if a_along_k else 1, 4 if along_k or wide_cols else 1)
-    lines += store_functions(problem, wide=wide_cols)
-    lines += entry_point(tile.lanes, [*place, *plan.product(), *plan.stores(guards)])
-    return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+    a_width, b_width = 4 if a_along_k else 1, 4 if along_k or wide_cols else 1
+    functions = load_functions(problem, guards, a_width, b_width)
+    functions += store_functions(problem, wide=wide_cols)
+    body = [*place, *plan.product(), *plan.stores(guards)]
+    return TileKernel(entry_point(tile.lanes, body, functions), grid.workgroups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,16 @@ class _Plan:
         iterations = problem.k // self.step
         steps = min(-(-iterations // LONG), MAX_UNROLLED_STEPS)
         if steps == 1:
-            lines.append(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u) {{")
-            return [*lines, *self._one_step(), "}"]
+            lines.append(loop(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u)", iterations))
+            return [*lines, *self._one_step(), END_LOOP]
         stride = steps * self.step
-        lines.append(f"for (var first = 0u; first < {problem.k}u; first += {stride}u) {{")
+        head = f"for (var first = 0u; first < {problem.k}u; first += {stride}u)"
+        lines.append(loop(head, -(-problem.k // stride)))
         for n in range(steps):
             k = symbol("first") + n * self.step
             guard = f"if ({k} < {problem.k}u)" if iterations % steps else ""
             lines += [f"  {guard} {{", f"  let k = {k};", *self._one_step(), "  }"]
-        return [*lines, "}"]
+        return [*lines, END_LOOP]
 
     def _one_step(self) -> list[str]:
         """Emit the products of one iteration: one value of k, or four."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
+from webnn_py.engines.webgpu.compiler.kernel import WorkgroupArray
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     Guards,
@@ -21,6 +22,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_functions,
     store_values,
 )
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,8 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     result = problem.total4 if wide else problem.total
     fits = limits.max_workgroup_storage // (tile.columns * tile.slices * problem.total_bytes)
     rows_at_once = max(1, min(problem.m, fits // width))
-    lines = [
-        f"var<workgroup> gemm_partial: array<array<{result}, {tile.columns * tile.slices}>, "
-        f"{rows_at_once}>;",
+    partial = WorkgroupArray("gemm_partial", result, (rows_at_once, tile.columns * tile.slices))
+    functions = [
         *load_functions(problem, guards, 4 if a_wide else 1, 4 if wide or along_k else 1),
         *store_functions(problem, wide=wide),
     ]
@@ -83,8 +84,8 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
         body += ["if (slice == 0u) {", *stores, "}"]
         if rows.stop < problem.m:
             body.append("workgroupBarrier();")
-    lines += entry_point(tile.columns * tile.slices, body)
-    return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+    entry = entry_point(tile.columns * tile.slices, body, functions, [partial])
+    return TileKernel(entry, grid.workgroups)
 
 
 def _sums(
@@ -96,7 +97,8 @@ def _sums(
     suffix = "4" if wide or along_k else ""
     chunk = tile.slices * step * tile.unroll
     lines = [f"var acc{i} = {type_}();" for i in range(problem.m)]
-    lines.append(f"for (var first = 0u; first < {problem.k}u; first += {chunk}u) {{")
+    head = f"for (var first = 0u; first < {problem.k}u; first += {chunk}u)"
+    lines.append(loop(head, -(-problem.k // chunk)))
     for u in range(tile.unroll):
         k = symbol("first") + (symbol("slice") + u * tile.slices) * step
         lines.append(f"  let k{u} = {k};")
@@ -115,7 +117,7 @@ def _sums(
                 parts = ", ".join(f"gemm_a(batch, {row}, {symbol(f'k{u}') + s})" for s in range(4))
                 value = f"{problem.vec4}({parts})"
             lines.append("  " + add_product(problem, acc, value, f"b{u}", 4))
-    lines.append("}")
+    lines.append(END_LOOP)
     if along_k:
         lines += [
             f"let sum{i} = (acc{i}.x + acc{i}.y) + (acc{i}.z + acc{i}.w);" for i in range(problem.m)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 from webnn_py.core.traced_queries import divides, is_zero
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.kernel import WorkgroupArray
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import (
     GemmProblem,
     Limits,
@@ -41,6 +42,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 
 WARP_COLUMNS = 8
@@ -72,8 +74,7 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     guards = Guards.of(problem, tile.rows, tile.cols, tile.depth)
     across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
     grid = fold_grid(across, down, problem.batch, limits)
-    lines = [
-        *writer.declarations(),
+    functions = [
         *load_functions(problem, guards, *writer.loading.widths, writer.loading.run),
         *store_functions(problem, wide=True),
     ]
@@ -87,8 +88,8 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
         *writer.add_slices(),
         *writer.stores(guards),
     ]
-    lines += entry_point(tile.invocations, body)
-    return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+    entry = entry_point(tile.invocations, body, functions, writer.arrays())
+    return TileKernel(entry, grid.workgroups)
 
 
 def _tile_position(index: Index, across: int, pairs: bool) -> tuple[Index, Index]:
@@ -116,14 +117,14 @@ class _TileWriter:
         own = tile.depth // tile.slices
         self.steps_of_run = max(1, MAX_F16_RUN // own) if problem.total != problem.compute else 0
 
-    def declarations(self) -> list[str]:
-        """Emit the shared arrays."""
+    def arrays(self) -> list[WorkgroupArray]:
+        """Return the workgroup arrays."""
         tile = self.tile
-        lines = self.loading.declarations()
+        arrays = self.loading.arrays()
         if tile.slices > 1:
-            partial = f"array<array<{self.problem.total4}, {tile.invocations}>, {self.exchanged}>"
-            lines.append(f"var<workgroup> gemm_partial: {partial};")
-        return lines
+            lengths = self.exchanged, tile.invocations
+            arrays.append(WorkgroupArray("gemm_partial", self.problem.total4, lengths))
+        return arrays
 
     def loop_mark(self) -> list[str]:
         """Emit the mark that lets wgpu-native count the loop's iterations."""
@@ -187,10 +188,11 @@ class _TileWriter:
         if not is_loop or steps <= UNROLLED_STEPS or steps % UNROLLED_STEPS:
             return [line for k in range(steps) for line in self._step(str(k))]
         written = (self._step(str(symbol("k") + k)) for k in range(UNROLLED_STEPS))
+        head = f"for (var k = 0u; k < {steps}u; k += {UNROLLED_STEPS}u)"
         return [
-            f"for (var k = 0u; k < {steps}u; k += {UNROLLED_STEPS}u) {{",
+            loop(head, -(-steps // UNROLLED_STEPS)),
             *(line for lines in written for line in lines),
-            "}",
+            END_LOOP,
         ]
 
     def _step(self, k: str) -> list[str]:
@@ -246,7 +248,7 @@ class _TileWriter:
         k, depth = self.problem.k, self.tile.depth
         lines = [
             *self.loading.load(constant(0)),
-            f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u) {{",
+            loop(f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u)", -(-k // depth)),
             *self.loading.share(),
             "workgroupBarrier();",
             *self._load_next(),
@@ -260,7 +262,7 @@ class _TileWriter:
                 *self._begin_run(),
                 "}",
             ]
-        lines += ["workgroupBarrier();", "}"]
+        lines += ["workgroupBarrier();", END_LOOP]
         if every and not divides(every, -(-k // depth) * depth):
             lines += self._add_run()
         return lines

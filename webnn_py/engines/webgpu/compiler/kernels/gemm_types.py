@@ -13,6 +13,7 @@ from typing import Literal
 
 from webnn_py.core.traced_queries import divides, with_sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index
+from webnn_py.engines.webgpu.compiler.kernel import EntryPoint
 
 LoadHook = Callable[[Index, Index, Index], str]
 StoreHook = Callable[[Index, Index, Index, str], str]
@@ -42,12 +43,12 @@ class TileKernel:
     """A kernel without its bindings.
 
     Attributes:
-        code: WGSL with the entry point `main`. The caller prepends `enable` directives and the
-            declarations that hooks refer to. Its module-scope names begin with `gemm_`.
-        workgroups: Arguments of `dispatch_workgroups`.
+        entry: The entry point; the caller adds `enable` directives and the declarations that its
+            hooks name. Every module-scope name in it begins with `gemm_`.
+        workgroups: The arguments of `dispatch_workgroups`.
     """
 
-    code: str
+    entry: EntryPoint
     workgroups: tuple[int, int, int]
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.kernel import BY_TILE, EntryPoint, Function, WorkgroupArray
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
-from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
 
 MIN_LOOPED_STORES = 4
 """Stores per invocation from which a long epilogue is a loop.
@@ -81,20 +82,20 @@ def name_batch(problem: GemmProblem) -> list[str]:
     return ["let batch = gemm_batch;" if problem.batch > 1 else "const batch = 0u;"]
 
 
-def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
-    """Wrap the statements of `body` in the compute entry point."""
-    return [
-        f"@compute @workgroup_size({workgroup_size})",
-        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
-        "        @builtin(local_invocation_index) lid: u32) {",
-        *(f"  {line}" for line in body),
-        "}",
-    ]
+def entry_point(
+    invocations: int,
+    body: Sequence[str],
+    functions: Sequence[Function],
+    arrays: Sequence[WorkgroupArray] = (),
+) -> EntryPoint:
+    """Return the entry point of a workgroup of `invocations` around the statements of `body`."""
+    lines = [f"  {line}" for line in body]
+    return EntryPoint(invocations, BY_TILE, lines, tuple(arrays), tuple(functions))
 
 
 def load_functions(
     problem: GemmProblem, guards: Guards, a_width: int, b_width: int, run: int = 1
-) -> list[str]:
+) -> list[Function]:
     """Emit functions that load one element, a vec4, or eight f16 of each operand.
 
     They are `gemm_a`, `gemm_a4` or `gemm_a8`, and the same for B. Past the end of k they return
@@ -102,7 +103,7 @@ def load_functions(
     results are never stored. With a run, those of B take k as two parameters: the run, and the
     place within it.
     """
-    lines: list[str] = []
+    functions: list[Function] = []
     a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
     b_name = _Operand(
         "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
@@ -113,12 +114,12 @@ def load_functions(
     ):
         wide = several.get(width)
         if wide is not None:
-            lines += operand.function(problem, wide, width)
+            functions.append(operand.function(problem, wide, width))
             continue
-        lines += operand.function(problem, hook, 1)
+        functions.append(operand.function(problem, hook, 1))
         if width > 1:
-            lines += operand.composed(problem)
-    return lines
+            functions.append(operand.composed(problem))
+    return functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +135,19 @@ class _Operand:
     along_k: bool
     run: int = 1
 
+    def _name(self, width: int) -> str:
+        return f"gemm_{self.name}{width}" if width > 1 else f"gemm_{self.name}"
+
     def _signature(self, result: str, width: int, free: str, k: str) -> str:
         ks = (k,) if self.run == 1 else ("run", "within")
         order = (free, *ks) if self.name == "a" else (*ks, free)
-        suffix = str(width) if width > 1 else ""
         parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
-        return f"fn gemm_{self.name}{suffix}({parameters}) -> {result} {{"
+        return f"fn {self._name(width)}({parameters}) -> {result} {{"
 
     def _arguments(self, batch: Index, free: Index, k: Index) -> tuple[Index, Index, Index]:
         return (batch, free, k) if self.name == "a" else (batch, k, free)
 
-    def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> list[str]:
+    def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> Function:
         """Emit a guarded call of the hook."""
         result = {1: problem.compute, 4: problem.vec4, 8: EIGHT}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
@@ -164,9 +167,9 @@ class _Operand:
             lines.append(f"  return select({result}(), {value}, k_in < {self.depth}u);")
         else:
             lines.append(f"  return {value};")
-        return [*lines, "}"]
+        return Function(self._name(width), "\n".join([*lines, "}"]))
 
-    def composed(self, problem: GemmProblem) -> list[str]:
+    def composed(self, problem: GemmProblem) -> Function:
         """Emit a vec4 of four single loads."""
         calls = []
         for i in range(4):
@@ -177,26 +180,28 @@ class _Operand:
             if self.run > 1:
                 arguments = f"batch, run, within, {free}"
             calls.append(f"gemm_{self.name}({arguments})")
-        return [
+        lines = [
             self._signature(problem.vec4, 4, self.free, "k"),
             f"  return {problem.vec4}({', '.join(calls)});",
             "}",
         ]
+        return Function(self._name(4), "\n".join(lines))
 
 
-def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
+def store_functions(problem: GemmProblem, *, wide: bool) -> list[Function]:
     """Emit `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, without guards."""
     if wide and problem.store4 is not None:
         function, hook, type_ = "gemm_store4", problem.store4, problem.total4
     else:
         function, hook, type_ = "gemm_store", problem.store, problem.total
     indices = symbol("batch", problem.batch), symbol("row", problem.m), symbol("col", problem.n)
-    return [
+    lines = [
         f"fn {function}(batch: u32, row: u32, col: u32, value: {type_}) {{",
         # In a block: the hook may declare any name, even those of the parameters.
         f"  {{ {hook(*indices, 'value')} }}",
         "}",
     ]
+    return [Function(function, "\n".join(lines))]
 
 
 def store_values(
@@ -234,11 +239,11 @@ def store_loop(
     count = len(values)
     cases = " ".join(f"case {i}u: {{ stored = {value}; }}" for i, value in enumerate(values))
     return [
-        f"for (var s = 0u; s < {count}u + ({zero}) {at_most(count + 1)}; s++) {{",
+        loop(f"for (var s = 0u; s < {count}u + ({zero}); s++)", count + 1),
         f"var stored = {type_}();",
         f"switch s {{ {cases} default: {{}} }}",
         *store("stored", symbol("s", count)),
-        "}",
+        END_LOOP,
     ]
 
 

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from webnn_py.engines.webgpu.compiler.code.functions import reachable
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.code.prelude import used
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_INVOCATION,
+    EntryPoint,
+    Kernel,
+    grid,
+    place_in,
+    reachable,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     conv_kernel,
@@ -47,14 +53,13 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     limits, kind = gemm_limits(builder), builder.features.kind
     problem = replace(product.problem, long_stores=_is_long(builder))
     tile = matmul.emit_gemm(problem, limits, kind, builder.tile)
-    return builder.finish(node.op, tile.code, tile.workgroups)
+    return builder.finish(node.op, tile.entry, tile.workgroups)
 
 
 def _is_long(builder: KernelBuilder) -> bool:
     """Whether the epilogue calls long functions."""
-    return (
-        len(used("\n".join(reachable(builder.functions, "put( put4(")))) > MIN_LONG_EPILOGUE_CHARS
-    )
+    functions = reachable(builder.functions, "put( put4(")
+    return len(used("\n".join(function.text for function in functions))) > MIN_LONG_EPILOGUE_CHARS
 
 
 def emit_split_k(make: Make, node: Node) -> list[Kernel] | None:
@@ -127,7 +132,7 @@ def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
     builder.vector_out = wide
     problem = replace(product.problem.divided(parts), store=store, store4=store4 if wide else None)
     tile = emit_tiled(problem, split.tile, gemm_limits(builder))
-    return builder.finish(node.op, tile.code, tile.workgroups)
+    return builder.finish(node.op, tile.entry, tile.workgroups)
 
 
 def _add_parts(builder: KernelBuilder, product: Product, node: Node, sums: Value) -> Kernel:
@@ -140,12 +145,9 @@ def _add_parts(builder: KernelBuilder, product: Product, node: Node, sums: Value
     groups = grid(-(-count // WORKGROUP_SIZE), builder.features.grid)
     terms = [at(str(symbol("w", count) + part * count)) for part in range(parts)]
     lines = [
-        f"@compute @workgroup_size({WORKGROUP_SIZE})",
-        "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
         f"  let w = {place_in(groups, WORKGROUP_SIZE)};",
         f"  if (w >= {count}u) {{ return; }}",
         f"  let total = {' + '.join(terms)};",
         f"  {product.put(put, symbol('w', count) * width, 'total')}",
-        "}",
     ]
-    return builder.finish(node.op, "\n".join(lines), groups)
+    return builder.finish(node.op, EntryPoint(WORKGROUP_SIZE, BY_INVOCATION, lines), groups)

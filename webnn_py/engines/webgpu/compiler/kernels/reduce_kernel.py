@@ -5,7 +5,14 @@ from __future__ import annotations
 from webnn_py.engines.webgpu.compiler.code.affine import subset_map
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import beside_for, is_reduction, threads_for
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_WORKGROUP,
+    EntryPoint,
+    Kernel,
+    WorkgroupArray,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.program.storage import Storage
@@ -32,7 +39,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     i, r = symbol("i"), symbol("r", count)
     base = body.let(subset_map(operand.shape, kept).at(i), "base")
     total = body.var(inner.compute, reduction.initial(rule, inner))
-    with body.block(f"for (var r = t; r < {count}u; r += {threads // each}u)"):
+    step = threads // each
+    with body.block(f"for (var r = t; r < {count}u; r += {step}u)", -(-count // step)):
         element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {reduction.step(rule, inner, total, element)};")
     body.line(f"return {total};")
@@ -43,17 +51,15 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
     groups = grid(-(-results // each), builder.features.grid)
-    gathered = "\n".join(combine_shared("shared_part", threads, rule, inner, each))
     t, own = symbol("t", threads), f"< {each}u" if each > 1 else "== 0u"
-    main = f"""var<workgroup> shared_part: array<{inner.compute}, {threads}>;
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {place_in(groups) * each + t % each};
-  shared_part[t] = partial(min(i, {results - 1}u), {t // each});
-{gathered}
-  if (t {own} && i < {results}u) {{ put(i, {combined_name("shared_part")}); }}
-}}"""
-    return builder.finish(node.op, main, groups)
+    lines = [
+        f"  let i = {place_in(groups) * each + t % each};",
+        f"  shared_part[t] = partial(min(i, {results - 1}u), {t // each});",
+        *combine_shared("shared_part", threads, rule, inner, each),
+        f"  if (t {own} && i < {results}u) {{ put(i, {combined_name('shared_part')}); }}",
+    ]
+    shared = WorkgroupArray("shared_part", inner.compute, (threads,))
+    return builder.finish(node.op, EntryPoint(threads, BY_WORKGROUP, lines, (shared,)), groups)
 
 
 def combine_shared(

@@ -13,7 +13,15 @@ from webnn_py.engines.webgpu.compiler.fusing.row_fusion import (
     is_writable,
     threads_for,
 )
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_INVOCATION,
+    BY_WORKGROUP,
+    EntryPoint,
+    Kernel,
+    WorkgroupArray,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import combine_shared, combined_name
 from webnn_py.engines.webgpu.compiler.kernels.row_loop import RowLoop
@@ -40,7 +48,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     found = _nodes_to_root(builder)
     if not _pays(builder, node, found, walk) or (builder.sums and not walk.held):
         return None
-    arrays: list[str] = []
+    arrays: list[WorkgroupArray] = []
     for part in found:
         if is_reduction(part):
             arrays += _reduce(builder, body, walk, part, threads, f"shared{len(arrays)}")
@@ -53,23 +61,16 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     else:
         body.line(f"if (row >= {rows}u) {{ return; }}")
         walk.write()
-    rows_per_group = 1 if shared else WORKGROUP_SIZE[features.kind]
+    rows_per_group = 1 if shared else WORKGROUP_SIZE[features.kind]  # rows of a workgroup
     groups = grid(-(-rows // rows_per_group), features.grid)
-    parameters = "@builtin(global_invocation_id) g: vec3<u32>"
-    if shared:
-        parameters = "@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32"
-    main = "\n".join(
-        [
-            *arrays,
-            f"@compute @workgroup_size({threads if shared else rows_per_group})",
-            f"fn main({parameters}) {{",
-            f"  let row = {place_in(groups, rows_per_group)};",
-            f"  let i = min(row, {rows - 1}u);",
-            *body.lines,
-            "}",
-        ]
-    )
-    return builder.finish(builder.producers[root].op, main, groups)
+    lines = [
+        f"  let row = {place_in(groups, rows_per_group)};",
+        f"  let i = min(row, {rows - 1}u);",
+        *body.lines,
+    ]
+    invocations, builtins = (threads, BY_WORKGROUP) if shared else (rows_per_group, BY_INVOCATION)
+    entry = EntryPoint(invocations, builtins, lines, tuple(arrays))
+    return builder.finish(builder.producers[root].op, entry, groups)
 
 
 def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowLoop) -> bool:
@@ -90,7 +91,7 @@ def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowLoop) 
 
 def _reduce(
     builder: KernelBuilder, body: Body, walk: RowLoop, node: Node, threads: int, array: str
-) -> list[str]:
+) -> list[WorkgroupArray]:
     """Emit the reduction of row `i` and name its result.
 
     Returns:
@@ -117,7 +118,7 @@ def _reduce(
         total = combined_name(array)
     whole = reduction.finish(rule, storage, total, reduction.count_of(node))
     body.preset(node.output, None, body.let(whole, "whole"))
-    return [f"var<workgroup> {array}: array<{storage.compute}, {threads}>;"] if threads > 1 else []
+    return [WorkgroupArray(array, storage.compute, (threads,))] if threads > 1 else []
 
 
 def _nodes_to_root(builder: KernelBuilder) -> list[Node]:

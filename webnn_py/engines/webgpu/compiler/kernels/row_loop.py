@@ -18,7 +18,6 @@ from webnn_py.engines.webgpu.compiler.fusing.row_fusion import FEWEST_SHARED
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import free_bindings
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
-from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node, Value
@@ -77,7 +76,7 @@ class RowLoop:
         if long and not self.held:
             first = body.let(f"t * {self.width}u", "begin")
         step = self.width * (threads if self._shared else 1)
-        self._head = f"for (var r = {first}; r < {count}u; r += {step}u)"
+        self._loop = f"for (var r = {first}; r < {count}u; r += {step}u)", -(-count // step)
         self._count, self._size = count, operand.size
 
     @contextlib.contextmanager
@@ -86,7 +85,7 @@ class RowLoop:
 
         Yields whether it does; it does not for short rows or results that are not added.
         """
-        head, count, size = self._head, self._count, SUM_BLOCK * self.width
+        whole, count, size = self._loop, self._count, SUM_BLOCK * self.width
         if not adds or self._shared or sampled(count) <= 2 * size:
             yield False
             return
@@ -95,16 +94,17 @@ class RowLoop:
             if may_leave_remainder(count, size)
             else f"block + {size}u"
         )
-        with self._body.block(f"for (var block = 0u; block < {count}u; block += {size}u)"):
-            self._head = f"for (var r = block; r < {end}; r += {self.width}u {at_most(SUM_BLOCK)})"
+        head = f"for (var block = 0u; block < {count}u; block += {size}u)"
+        with self._body.block(head, -(-count // size)):
+            self._loop = f"for (var r = block; r < {end}; r += {self.width}u)", SUM_BLOCK
             yield True
-        self._head = head
+        self._loop = whole
 
     def elements(self, value: Value) -> Iterator[tuple[int, Index, str]]:
         """Loop over a value's elements; yield number in the iteration, index, expression."""
         body = self._body
         if self.width == 1:
-            with body.block(self._head):
+            with body.block(*self._loop):
                 yield 0, self._place, body.load(value, self._place)
             return
         leaves = self._leaves(value)
@@ -113,7 +113,7 @@ class RowLoop:
             for leaf, shape in leaves.items()
             if all(n in (1, whole) for n, whole in zip(shape, self._row, strict=True))
         }
-        with self._block(self._head):
+        with self._block(*self._loop):
             first = body.let(self._place, "k").below(self._size)
             begin = len(body.lines)
             starts = {self._shape: first, self._column: self._r}
@@ -145,9 +145,11 @@ class RowLoop:
             if self.held:
                 self._read |= dict(read for read, _ in kept)
 
-    def _block(self, head: str) -> contextlib.AbstractContextManager[None]:
-        """Open a block of an iteration; none if later loops reuse its values."""
-        return contextlib.nullcontext() if self.held else self._body.block(head)
+    def _block(
+        self, head: str, iterations: int | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Begin a block of an iteration; none where registers hold the row."""
+        return contextlib.nullcontext() if self.held else self._body.block(head, iterations)
 
     def write(self) -> None:
         """Emit the loop that writes the root."""

@@ -5,9 +5,16 @@ from __future__ import annotations
 from webnn_py.core.traced_queries import sampled
 from webnn_py.engines.webgpu.compiler.code.expressions import express
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_WORKGROUP,
+    EntryPoint,
+    Kernel,
+    WorkgroupArray,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, doublings, loop
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
@@ -52,7 +59,7 @@ def _declare_functions(builder: KernelBuilder, node: Node, count: int) -> None:
     builder.function("put", f"at: u32, total: {compute}", "", put)
 
 
-def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool) -> str:
+def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool) -> EntryPoint:
     """Emit the scan of a line by a workgroup of `threads`."""
 
     def plus(a: str, b: str) -> str:
@@ -60,32 +67,31 @@ def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool
 
     run = -(-count // threads)
     zero = storage.literal(0)
+    through = loop("for (var r = first; r < last; r++)", run)
     more = f"total = {plus('total', 'element(at)')};"
     steps = ["put(at, total);", more] if exclusive else [more, "put(at, total);"]
-    return f"""var<workgroup> sums: array<{storage.compute}, {threads}>;
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {line};
+    body = f"""  let i = {line};
   let first = min(t * {run}u, {count}u);
   let last = min(first + {run}u, {count}u);
   var total = {zero};
-  for (var r = first; r < last {at_most(run)}; r++) {{
+  {through}
     let at = place(i, r);
     {more}
-  }}
+  {END_LOOP}
   sums[t] = total;
   workgroupBarrier();
-  for (var s = 1u; s < {threads}u; s = s << 1u) {{
+  {loop(f"for (var s = 1u; s < {threads}u; s = s << 1u)", doublings(threads))}
     var before = {zero};
     if (t >= s) {{ before = sums[t - s]; }}
     workgroupBarrier();
     sums[t] = {plus("sums[t]", "before")};
     workgroupBarrier();
-  }}
+  {END_LOOP}
   total = {zero};
   if (t > 0u) {{ total = sums[t - 1u]; }}
-  for (var r = first; r < last {at_most(run)}; r++) {{
+  {through}
     let at = place(i, r);
     {" ".join(steps)}
-  }}
-}}"""
+  {END_LOOP}"""
+    sums = WorkgroupArray("sums", storage.compute, (threads,))
+    return EntryPoint(threads, BY_WORKGROUP, body.split("\n"), (sums,))

@@ -13,9 +13,17 @@ from collections.abc import Callable
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.expressions import express
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_WORKGROUP,
+    EntryPoint,
+    Function,
+    Kernel,
+    WorkgroupArray,
+    grid,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.legalize.sequences import Steps
+from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
@@ -44,12 +52,11 @@ def _initial(builder: KernelBuilder, node: Node) -> Kernel:
         body.line(f"out0[{slot * units}u + i] = {element};")
     builder.function("begin", "i: u32", "", body)
     groups = grid(-(-units // WORKGROUP_SIZE), builder.features.grid)
-    main = f"""@compute @workgroup_size({WORKGROUP_SIZE})
-fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP_SIZE}u + t;
-  if (i < {units}u) {{ begin(i); }}
-}}"""
-    return builder.finish(what.name, main, groups)
+    lines = [
+        f"  let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP_SIZE}u + t;",
+        f"  if (i < {units}u) {{ begin(i); }}",
+    ]
+    return builder.finish(what.name, EntryPoint(WORKGROUP_SIZE, BY_WORKGROUP, lines), groups)
 
 
 class _Step:
@@ -99,12 +106,16 @@ class _Step:
             (False, True): f"select(step, {last}, i >= {self.units // 2}u)",
         }
         initial = self.what.slots["initial"]
+        slot = directions[self.what.backward]
         self.builder.functions += [
-            f"fn slot_of(i: u32, step: u32) -> u32 {{ return {directions[self.what.backward]}; }}",
-            f"""fn before(i: u32, step: u32) -> u32 {{
+            Function("slot_of", f"fn slot_of(i: u32, step: u32) -> u32 {{ return {slot}; }}"),
+            Function(
+                "before",
+                f"""fn before(i: u32, step: u32) -> u32 {{
   let slot = select(slot_of(i, step - 1u), {initial}u, step == 0u);
   return slot * {self.units}u + i / {self.hidden}u * {self.hidden}u;
 }}""",
+            ),
         ]
 
     def _sums(self, name: str, source: str, letters: str) -> None:
@@ -125,7 +136,9 @@ class _Step:
         width = 4 if vectors is not None and divides(4, hidden) else 1
         kind = "vec4<f32>" if width == 4 else "f32"
         totals = [body.var(kind, f"{kind}()", "total") for _ in rows]
-        with body.block(f"for (var k = lane; k < {hidden // width}u; k += {lanes}u)"):
+        count = hidden // width
+        head = f"for (var k = lane; k < {count}u; k += {lanes}u)"
+        with body.block(head, -(-count // lanes)):
             if vectors is not None and width == 4:
                 at = ", ".join(f"out0[{base} + k * 4u + {n}u]" for n in range(4))
                 state = body.let(f"vec4<f32>({at})", "state")
@@ -150,9 +163,6 @@ class _Step:
         per_group = WORKGROUP_SIZE // lanes
         groups = grid(-(-self.units // per_group), self.builder.features.grid)
         lines = [
-            f"@compute @workgroup_size({WORKGROUP_SIZE})",
-            "fn main(@builtin(workgroup_id) g: vec3<u32>,"
-            " @builtin(local_invocation_index) t: u32) {",
             f"  let u = (g.x + g.y * {groups[0]}u) * {per_group}u + t / {lanes}u;",
             f"  let i = min(u, {self.units - 1}u);",
             f"  let run = u32({self._place('counter')});",
@@ -167,15 +177,15 @@ class _Step:
                 "  if (run % 2u == 0u) { sums = sums0(i, step, lane); }",
                 "  else { sums = sums1(i, step, lane); }",
             ]
-        declared = ""
+        arrays: tuple[WorkgroupArray, ...] = ()
         if lanes > 1:
-            declared = f"var<workgroup> shared_sums: array<vec4<f32>, {WORKGROUP_SIZE}>;\n"
+            arrays = (WorkgroupArray("shared_sums", "vec4<f32>", (WORKGROUP_SIZE,)),)
             lines += [
                 "  shared_sums[t] = sums;",
                 "  workgroupBarrier();",
-                f"  for (var other = 1u; other < {lanes}u; other++) {{",
+                "  " + loop(f"for (var other = 1u; other < {lanes}u; other++)", lanes - 1),
                 f"    sums += shared_sums[t - lane + (lane + other) % {lanes}u];",
-                "  }",
+                f"  {END_LOOP}",
             ]
         lines.append(f"  if (u >= {self.units}u || lane != 0u) {{ return; }}")
         if phases == 1:
@@ -184,8 +194,9 @@ class _Step:
             lines.append(
                 "  if (run % 2u == 0u) { after0(i, step, sums); } else { after1(i, step, sums); }"
             )
-        lines += [f"  {self._place('counter')} = f32(run + 1u);", "}"]
-        return self.builder.finish(self.what.name, declared + "\n".join(lines), groups)
+        lines.append(f"  {self._place('counter')} = f32(run + 1u);")
+        entry = EntryPoint(WORKGROUP_SIZE, BY_WORKGROUP, lines, arrays)
+        return self.builder.finish(self.what.name, entry, groups)
 
     # After the sums
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.kernel import WorkgroupArray
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, SharedTile
 
@@ -99,19 +100,16 @@ class TileLoading:
         a, b = self.sides
         return a.width, b.width
 
-    def declarations(self) -> list[str]:
-        """Emit the shared arrays: [slice][steps of k][unit along the extent][vec4 of the unit]."""
+    def arrays(self) -> list[WorkgroupArray]:
+        """Return the arrays: [slice][steps of k][unit along the extent][vec4 of the unit]."""
         tile = self._tile
-        lines = []
+        arrays = []
         for side in self.sides:
-            unit = f"array<{self._problem.vec4}, {self.parts(side)}>"
-            row = f"array<{unit}, {side.extent // side.unit + tile.padding(side.transposed)}>"
-            steps = f"array<{row}, {self._own // self.steps}>"
-            if side.nested:
-                steps = f"array<array<{row}, 4>, {self._own // 8}>"
-            slices = f"array<{steps}, {tile.slices}>"
-            lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
-        return lines
+            units = side.extent // side.unit + tile.padding(side.transposed)
+            steps = (self._own // 8, 4) if side.nested else (self._own // self.steps,)
+            lengths = (tile.slices, *steps, units, self.parts(side))
+            arrays.append(WorkgroupArray(f"gemm_tile_{side.name}", self._problem.vec4, lengths))
+        return arrays
 
     def parts(self, side: Side) -> int:
         """Return the vec4s of a unit, for the steps that are multiplied together."""
