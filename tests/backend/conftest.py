@@ -130,7 +130,7 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[MLContext], Held
 
     yield held
     for each in made:
-        each.let_go()
+        each.release()
 
 
 @pytest.fixture

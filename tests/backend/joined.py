@@ -68,7 +68,7 @@ class Held:
         session_of(context).run_on_worker(hold)
         assert begun.wait(60)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._let_go.set()
 
 
@@ -88,11 +88,11 @@ async def computed(
     async def one(number: int) -> None:
         found[number] = await execution.compute(graph, given[number])
 
-    async def let_go() -> None:
+    async def release() -> None:
         for _ in range(10):
             await pause()
         if held is not None:
-            held.let_go()
+            held.release()
 
-    await together([*(functools.partial(one, n) for n in range(len(given))), let_go])
+    await together([*(functools.partial(one, n) for n in range(len(given))), release])
     return [found[number] for number in range(len(given))]

@@ -89,7 +89,7 @@ def test_a_graph_is_examined_once(
         examined.append(recipe)
         return batch_axes(recipe, name)
 
-    async def let_go() -> None:
+    async def release() -> None:
         for _ in range(10):
             await pause()
         built.set()
@@ -100,7 +100,7 @@ def test_a_graph_is_examined_once(
 
     async def main() -> None:
         session_of(cpu).run_on_builder(lambda: built.wait(60))
-        await together([all_of_them, let_go])
+        await together([all_of_them, release])
 
     monkeypatch.setattr("webnn_py.api.batching.batching.batch_axes", examine)
     run(main)
@@ -292,11 +292,11 @@ def test_short_runs_are_computed_beside_each_other(
         monkeypatch.setattr(Line, "_run", noted)
         held = hold(context)
 
-        async def let_go() -> None:
+        async def release() -> None:
             await pause()
-            held.let_go()
+            held.release()
 
-        await together([*(functools.partial(one, n) for n in range(len(given))), let_go])
+        await together([*(functools.partial(one, n) for n in range(len(given))), release])
 
     with ml.create_context_sync(device_type="cpu", engine=engine) as context:
         graph = prepared(context, 1, 2, 4)

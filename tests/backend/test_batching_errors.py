@@ -87,11 +87,11 @@ def test_an_engine_that_fails_fails_one(
         monkeypatch.setattr(Line, "_executable", lambda *given: Failing(of(*given)))
         held = hold(cpu)
 
-        async def let_go() -> None:
+        async def release() -> None:
             await pause()
-            held.let_go()
+            held.release()
 
-        await together([*(functools.partial(one, number) for number in range(4)), let_go])
+        await together([*(functools.partial(one, number) for number in range(4)), release])
 
     run(main)
     assert failed == [2]
@@ -114,7 +114,7 @@ def test_who_is_cancelled_leaves_the_others_alone(
 
         async def gone() -> None:
             await cancel_after(cancelled, pause)
-            held.let_go()
+            held.release()
 
         async def other(seed: int) -> None:
             assert_alone(await execution.compute(graph, inputs(seed)), inputs(seed))
@@ -178,7 +178,7 @@ def test_destroying_the_context_fails_what_waits(
         async def destroy() -> None:
             await pause()
             own.destroy()
-            held.let_go()
+            held.release()
 
         await together([*(functools.partial(one, seed) for seed in range(6)), destroy])
 
@@ -223,7 +223,7 @@ def test_destroying_the_context_fails_what_waits_for_a_run(
             own.destroy()
 
         assert await limited(lambda: together([one, one, destroy]), LONG)
-        held.let_go()
+        held.release()
 
     run(main)
 

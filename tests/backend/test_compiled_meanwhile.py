@@ -16,7 +16,7 @@ from tests.internals import prepared_for, taken_for
 from tests.processes import run_alone
 from webnn_py import MLContext, ml
 from webnn_py.api.session import Session
-from webnn_py.core.gil_yield import in_background
+from webnn_py.core.gil_yield import is_in_background
 from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
@@ -187,7 +187,7 @@ def test_kernels_that_are_there_are_not_left_for_better_ones(
     make_all = PipelineCache.get_all
 
     def held(self: PipelineCache, *given: Any) -> list[Any]:
-        if in_background():
+        if is_in_background():
             begun.set()
             assert goes.wait(30)
         return make_all(self, *given)

@@ -17,7 +17,7 @@ from tests.graphs import ONES, doubling
 from tests.internals import session_of
 from tests.loops import Run, cancel_after, pause, under_asyncio
 from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, Timeline
-from webnn_py.memory.host_arrays import HUGE
+from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
 
 MANY = 40
 """More than run on a GPU context at once."""
@@ -86,7 +86,7 @@ def test_inputs_changed_after_the_call(context: MLContext, kind: str) -> None:
 
 
 def test_large_inputs_changed_after_the_call(context: MLContext) -> None:
-    memory = np.ones(HUGE // 4, np.float32)
+    memory = np.ones(SLOW_COPY_BYTES // 4, np.float32)
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", memory.shape)
     graph = builder.build_sync({"y": builder.add(x, x)})

@@ -67,7 +67,7 @@ def _tensor(context: MLContext) -> MLTensor:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation, "PATIENCE", SHORT)
+    monkeypatch.setattr(operation, "PARKED_WARNING_SECONDS", SHORT)
 
 
 def test_one_tensor_is_told_of_and_goes_on_once_it_is_consumed(context: MLContext) -> None:

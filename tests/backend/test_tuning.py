@@ -181,7 +181,7 @@ def test_damage_to_what_is_remembered_is_harmless(
 ) -> None:
     gpu, _ = parts_of(own, network(own))
     adapter = gpu.handle.adapter
-    cache.remember(tile_cache.KIND, tile_cache.key_of(adapter, gpu.features), text)
+    cache.store_text(tile_cache.KIND, tile_cache.key_of(adapter, gpu.features), text)
     with ml.create_context_sync(adapter.request_device_sync()) as context:
         keys = [each.key for each in candidates(parts_of(own, network(own))[1], gpu.features)]
         features = engine_of(context).gpu.features

@@ -135,16 +135,16 @@ def test_other_devices_and_other_versions(
     compiled(graph, replace(GPU, max_bindings=10))
     assert len(written) == 2
     monkeypatch.setattr(cache, "__version__", "0.0.1")
-    cache.made_by.cache_clear()
+    cache.source_fingerprint.cache_clear()
     compiled(graph)
-    cache.made_by.cache_clear()
+    cache.source_fingerprint.cache_clear()
     assert len(written) == 3
 
 
 def test_other_sources(written: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     graph = legal(network(), GPU)
     compiled(graph)
-    monkeypatch.setattr(cache, "made_by", lambda *folders: "changed")
+    monkeypatch.setattr(cache, "source_fingerprint", lambda *folders: "changed")
     compiled(graph)
     assert len(written) == 2
 

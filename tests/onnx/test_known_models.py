@@ -280,7 +280,7 @@ def test_what_else_it_follows_from(
     path = saved(tmp_path / "model.onnx", network())
     load(path, context)
     if changed == "sources":
-        monkeypatch.setattr(cache, "made_by", lambda *folders: "changed")
+        monkeypatch.setattr(cache, "source_fingerprint", lambda *folders: "changed")
     elif changed == "onnx":
         monkeypatch.setattr(onnx, "__version__", "99")
     elif changed == "off":

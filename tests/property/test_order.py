@@ -31,8 +31,8 @@ from tests.property.scheduling import (
 from webnn_py import ContextLostError, Timeline
 from webnn_py.memory.overlap import EVERYTHING, Region, region_of
 from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Held, Operation, Run
-from webnn_py.ordering.parked import Holding
+from webnn_py.ordering.operation import Operation, ParkedOperation, Run
+from webnn_py.ordering.parked import ParkedOperations
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 
@@ -81,11 +81,13 @@ class Side:
         return self.tasks.popleft()
 
 
-def _tell_what_is_placed(holding: Holding) -> None:
+def _tell_what_is_placed(holding: ParkedOperations) -> None:
     """Have it said when an operation is looked at first."""
     hold = holding.hold
 
-    def holds(operation: Operation, wake: Callable[[Held], None]) -> Held | None:
+    def holds(
+        operation: Operation, wake: Callable[[ParkedOperation], None]
+    ) -> ParkedOperation | None:
         assert isinstance(operation, Watched)
         operation.program.events.append(("placed", operation.twin))
         return hold(operation, wake)

@@ -12,7 +12,7 @@ from tests.threads import LONG
 from tests.unit.scheduling import Log, Worker, hosted, log, threads, worker
 from webnn_py import ContextLostError, Timeline
 from webnn_py.memory.overlap import Region
-from webnn_py.ordering.backlog import MOST_BYTES
+from webnn_py.ordering.backlog import MAX_KEPT_BYTES
 from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.schedule import Schedule
@@ -72,12 +72,12 @@ def schedule(request: pytest.FixtureRequest, threads: Callable[[], Any]) -> Sche
 
 
 def test_there_is_room_up_to_the_bound(schedule: Schedule, gate: Gate) -> None:
-    schedule.submit(gate.operation(kept_bytes=MOST_BYTES))
+    schedule.submit(gate.operation(kept_bytes=MAX_KEPT_BYTES))
     schedule.wait_for_room()
 
 
 def test_who_finds_no_room_waits_for_what_runs(schedule: Schedule, gate: Gate) -> None:
-    schedule.submit(gate.operation(kept_bytes=MOST_BYTES + 1))
+    schedule.submit(gate.operation(kept_bytes=MAX_KEPT_BYTES + 1))
     writer = Writer(schedule)
     writer.waits()
     schedule.wait_for_room(0.001)  # for so long and no longer
@@ -89,7 +89,7 @@ def test_who_finds_no_room_waits_for_what_runs(schedule: Schedule, gate: Gate) -
 def test_what_stands_behind_running_work_is_waited_for(schedule: Schedule, gate: Gate) -> None:
     schedule.submit(gate.operation(writes=[ELSEWHERE]))
     second = Gate()
-    schedule.submit(second.operation(writes=[ELSEWHERE], kept_bytes=MOST_BYTES + 1))
+    schedule.submit(second.operation(writes=[ELSEWHERE], kept_bytes=MAX_KEPT_BYTES + 1))
     writer = Writer(schedule)
     writer.waits()
     gate.go.set()
@@ -102,8 +102,8 @@ def test_what_stands_behind_running_work_is_waited_for(schedule: Schedule, gate:
 def test_what_is_parked_is_not_waited_for(hosted: Schedule, worker: Worker, log: Log) -> None:
     """Nor what stands behind it: its timeline may wait for the thread that would wait here."""
     go = Timeline()
-    hosted.submit(log.operation("a", go(wait=1), kept_bytes=MOST_BYTES))
-    hosted.submit(log.operation("b", kept_bytes=MOST_BYTES))
+    hosted.submit(log.operation("a", go(wait=1), kept_bytes=MAX_KEPT_BYTES))
+    hosted.submit(log.operation("b", kept_bytes=MAX_KEPT_BYTES))
     worker.work()
     hosted.wait_for_room()
     hosted.submit(log.operation("c", writes=(ELSEWHERE,)))  # about to run
@@ -117,7 +117,7 @@ def test_what_is_released_counts_again(
     hosted: Schedule, worker: Worker, log: Log, gate: Gate
 ) -> None:
     go = Timeline()
-    hosted.submit(log.operation("a", go(wait=1), kept_bytes=2 * MOST_BYTES))
+    hosted.submit(log.operation("a", go(wait=1), kept_bytes=2 * MAX_KEPT_BYTES))
     worker.work()
     hosted.wait_for_room()
     hosted.submit(log.operation("b", writes=(ELSEWHERE,), kept_bytes=1))
@@ -137,7 +137,7 @@ def test_who_waits_finds_out_what_is_parked_meanwhile(schedule: Schedule, gate: 
     blockers = [Gate() for _ in range(schedule._executor.width)]
     for index, blocker in enumerate(blockers):
         schedule.submit(blocker.operation(writes=[Region(3, index, index + 1)]))
-    schedule.submit(Operation(ended.set, pytest.fail, (go(wait=1),), kept_bytes=MOST_BYTES + 1))
+    schedule.submit(Operation(ended.set, pytest.fail, (go(wait=1),), kept_bytes=MAX_KEPT_BYTES + 1))
     writer = Writer(schedule)
     writer.waits()
     schedule.submit(gate.operation(writes=[ELSEWHERE]))
@@ -151,7 +151,7 @@ def test_who_waits_finds_out_what_is_parked_meanwhile(schedule: Schedule, gate: 
 
 
 def test_who_waits_is_let_go_with_the_context(schedule: Schedule, gate: Gate) -> None:
-    schedule.submit(gate.operation(kept_bytes=MOST_BYTES + 1))
+    schedule.submit(gate.operation(kept_bytes=MAX_KEPT_BYTES + 1))
     writer = Writer(schedule)
     writer.waits()
     schedule.close(ContextLostError("gone"))

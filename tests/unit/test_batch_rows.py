@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from webnn_py.memory.batch_rows import QUICK, joined, parted
+from webnn_py.memory.batch_rows import MAX_JOINED_BYTES, join_rows, split_rows
 
-WIDE = QUICK // 64
+WIDE = MAX_JOINED_BYTES // 64
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ def test_parts_lie_one_behind_the_other(
     last = np.take(parts[-1], range(parts[-1].shape[axis] - row, parts[-1].shape[axis]), axis)
     expected = np.concatenate([whole, *[last] * missing], axis)
     size, counts = shape[axis] // row, [part.shape[axis] // row for part in parts]
-    made = joined(parts, axis, shape, size, counts)
+    made = join_rows(parts, axis, shape, size, counts)
     assert made.dtype == np.float32
     assert made.flags.c_contiguous
     np.testing.assert_array_equal(made, expected)
-    for again, part in zip(parted(made, axis, size, counts), parts, strict=True):
+    for again, part in zip(split_rows(made, axis, size, counts), parts, strict=True):
         np.testing.assert_array_equal(again, part)
 
 
 def test_a_whole_part_is_taken_as_it_is() -> None:
     part = np.ones((4, 2), np.float32)
-    assert joined([part], 0, (4, 2), 4, [4]) is part
+    assert join_rows([part], 0, (4, 2), 4, [4]) is part

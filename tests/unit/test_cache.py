@@ -26,30 +26,30 @@ def age(folder: Path) -> None:
 
 
 def test_it_is_found_again_by_kind_and_key(folder: Path) -> None:
-    cache.remember("texts", "a", "of a")
-    assert cache.recall("texts", "a") == "of a"
-    assert cache.recall("texts", "b") is None
-    assert cache.recall("others", "a") is None
+    cache.store_text("texts", "a", "of a")
+    assert cache.load_text("texts", "a") == "of a"
+    assert cache.load_text("texts", "b") is None
+    assert cache.load_text("others", "a") is None
     assert len(list(folder.iterdir())) == 1
 
 
 def test_what_was_not_used_for_longest_goes(folder: Path) -> None:
     for key in "abc":
-        cache.remember("texts", key, 10 * key, 30)
+        cache.store_text("texts", key, 10 * key, 30)
         age(folder)
-    assert cache.recall("texts", "a") == 10 * "a"  # it is used
-    cache.remember("texts", "d", 10 * "d", 30)
-    kept = {key for key in "abcd" if cache.recall("texts", key)}
+    assert cache.load_text("texts", "a") == 10 * "a"  # it is used
+    cache.store_text("texts", "d", 10 * "d", 30)
+    kept = {key for key in "abcd" if cache.load_text("texts", key)}
     assert kept == set("acd")
 
 
 def test_what_is_larger_than_the_bound_does_not_stay(folder: Path) -> None:
-    cache.remember("texts", "a", 31 * "a", 30)
+    cache.store_text("texts", "a", 31 * "a", 30)
     assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "file"))
-    cache.remember("texts", "a", "of a", 30)
-    assert cache.recall("texts", "a") is None
+    cache.store_text("texts", "a", "of a", 30)
+    assert cache.load_text("texts", "a") is None

@@ -18,7 +18,7 @@ from tests.threads import in_threads
 from webnn_py import InvalidStateError, MLContext, MLExecution, OperationError
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.graph import compiled_of
-from webnn_py.core.lru_cache import RecentlyUsed, Room
+from webnn_py.core.lru_cache import CacheLimits, LRUCache
 
 THREADS = 8
 
@@ -48,7 +48,7 @@ def make() -> Making:
 
 
 def test_the_least_recently_used_goes(make: Making) -> None:
-    cache = RecentlyUsed(make, Room(3))
+    cache = LRUCache(make, CacheLimits(3))
     for key in (1, 2, 3, 1, 4):
         assert cache.get(key) == f"for {key}"
     assert make.made == [1, 2, 3, 4]
@@ -63,7 +63,7 @@ def test_no_more_are_kept_than_are_to_be() -> None:
     class Made:
         pass
 
-    cache = RecentlyUsed(lambda key: Made(), Room(3))
+    cache = LRUCache(lambda key: Made(), CacheLimits(3))
     made = [weakref.ref(cache.get(key)) for key in range(10)]
     assert [key for key, ref in enumerate(made) if ref() is not None] == [7, 8, 9]
 
@@ -71,8 +71,8 @@ def test_no_more_are_kept_than_are_to_be() -> None:
 def test_what_takes_too_many_bytes_goes(make: Making) -> None:
     """All but the one used last, and what all of them share is free."""
     pieces = {1: {"a": 40}, 2: {"b": 30}, 3: {"c": 20, "b": 30}, 4: {"d": 500}}
-    cache = RecentlyUsed(
-        make, Room(9, 100), lambda made: {"all": 1000, **pieces[int(made.split()[-1])]}
+    cache = LRUCache(
+        make, CacheLimits(9, 100), lambda made: {"all": 1000, **pieces[int(made.split()[-1])]}
     )
     for key in (1, 2, 3):
         cache.get(key)
@@ -85,7 +85,7 @@ def test_what_takes_too_many_bytes_goes(make: Making) -> None:
 
 
 def test_what_is_there_is_found_and_nothing_is_made_for_it(make: Making) -> None:
-    cache = RecentlyUsed(make, Room(2))
+    cache = LRUCache(make, CacheLimits(2))
     assert cache.find(1) is None
     for key in (1, 2):
         cache.get(key)
@@ -99,9 +99,9 @@ def test_something_else_may_take_the_place_of_what_is_there(make: Making) -> Non
     """Told once of what was made, and not of that; its memory counts instead."""
     told: list[object] = []
     sizes = {"for 1": 40, "for 2": 40, "better": 90}
-    cache = RecentlyUsed(
+    cache = LRUCache(
         make,
-        Room(2, 100),
+        CacheLimits(2, 100),
         lambda made: {made: sizes[made]},
         lambda *what: told.append(what),
     )
@@ -120,7 +120,7 @@ def test_something_else_may_take_the_place_of_what_is_there(make: Making) -> Non
 
 def test_it_is_made_once_however_many_ask(make: Making) -> None:
     make.gate = threading.Event()
-    cache = RecentlyUsed(make, Room(1))
+    cache = LRUCache(make, CacheLimits(1))
     together = threading.Barrier(THREADS)
 
     def ask(_: int) -> str:
@@ -149,7 +149,7 @@ class Key:
 def test_what_is_being_made_is_not_thrown_out(make: Making) -> None:
     """Else it would be made twice."""
     make.gate = threading.Event()
-    cache = RecentlyUsed(make, Room(1))
+    cache = LRUCache(make, CacheLimits(1))
     key = Key()
     with ThreadPoolExecutor(THREADS) as pool:
         asked = [pool.submit(cache.get, key)]
@@ -169,7 +169,7 @@ def test_what_is_being_made_is_not_thrown_out(make: Making) -> None:
 
 def test_an_error_is_everyones_and_is_not_kept(make: Making) -> None:
     make.gate, make.error = threading.Event(), OperationError("no memory")
-    cache = RecentlyUsed(make, Room(2))
+    cache = LRUCache(make, CacheLimits(2))
     with ThreadPoolExecutor(THREADS) as pool:
         asked = [pool.submit(cache.get, "x") for _ in range(THREADS)]
         assert make.begun.acquire(timeout=30)
@@ -230,7 +230,7 @@ def test_what_is_interrupted_is_made_anew() -> None:
     def interrupt_each() -> None:
         number, came = 0, True
         while came:
-            kept = RecentlyUsed(Making(), Room())
+            kept = LRUCache(Making(), CacheLimits())
             interrupt = Interrupt(functools.partial(is_call, number))
             interrupted(functools.partial(kept.get, 1), interrupt)
             assert kept.get(1) == "for 1"

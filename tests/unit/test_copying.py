@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnn_py.core.parallel_map import WORTH_THREADS
+from webnn_py.core.parallel_map import MIN_PARALLEL_BYTES
 from webnn_py.memory.copying import copy
 
 
@@ -29,7 +29,7 @@ def copiers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 @pytest.mark.parametrize("more", [0, 1, 5])
 def test_large_ones_are_copied_by_several_threads(copiers: set[int], more: int) -> None:
-    source = np.arange(WORTH_THREADS // 2 + more, dtype=np.uint16).reshape(1, -1)
+    source = np.arange(MIN_PARALLEL_BYTES // 2 + more, dtype=np.uint16).reshape(1, -1)
     target = np.zeros_like(source)
     copy(target, source)
     assert threading.get_ident() not in copiers

@@ -15,7 +15,7 @@ import pytest
 
 from webnn_py import DataError, MLDimension, MLError, ValidationError
 from webnn_py.core.dimensions import check_divides, fixed, named, undecided
-from webnn_py.core.open_dims import OpenSizes, check_sizes, shape, sizes_to_come, solve
+from webnn_py.core.open_dims import OpenSizes, check_sizes, likely_sizes, shape, solve
 from webnn_py.core.polynomials import Symbol
 
 MOST = 2**31 - 1
@@ -353,9 +353,9 @@ def test_what_an_expression_has_no_value_for(sizes: Any) -> None:
 def test_sizes_to_come(first: dict[str, int], expected: list[dict[str, int]]) -> None:
     """Several for one, within its bounds: what serves one serves no others."""
     symbols = {"batch": Symbol("batch", 0, 9), "length": Symbol("length", 1, 2)}
-    assert sizes_to_come(symbols, first) == expected
+    assert likely_sizes(symbols, first) == expected
 
 
 def test_of_one_that_is_always_one_there_are_no_several() -> None:
     symbols = {"batch": Symbol("batch", 1, 1)}
-    assert sizes_to_come(symbols, {"batch": 1}) == []
+    assert likely_sizes(symbols, {"batch": 1}) == []

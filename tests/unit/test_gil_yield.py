@@ -40,18 +40,18 @@ def on_a_thread(work: list[int], needless: threading.Event, courteous: bool) -> 
             if number == 20:
                 needless.set()
             work.append(number)
-            threading.Event().wait(gil_yield.EVERY / 4)
+            threading.Event().wait(gil_yield.YIELD_INTERVAL_S / 4)
             yield number
 
     def run() -> None:
         if courteous:
             gil_yield.enable()
-        assert not gil_yield.in_background()
-        with gil_yield.abandoned(needless.is_set):
-            assert gil_yield.in_background()
+        assert not gil_yield.is_in_background()
+        with gil_yield.abandon_when(needless.is_set):
+            assert gil_yield.is_in_background()
             for _ in gil_yield.checkpoints(numbers()):
                 pass
-        assert not gil_yield.in_background()
+        assert not gil_yield.is_in_background()
         ended.append(True)
 
     thread = threading.Thread(target=run)
@@ -79,7 +79,7 @@ def test_work_that_nobody_waits_for_pauses_longer_beside_other(
     def run() -> None:
         gil_yield.enable()
         gil_yield.checkpoint()
-        with gil_yield.abandoned(lambda: False):
+        with gil_yield.abandon_when(lambda: False):
             gil_yield.checkpoint()
             with gil_yield.awaited(), gil_yield.awaited():
                 gil_yield.checkpoint()
@@ -88,5 +88,9 @@ def test_work_that_nobody_waits_for_pauses_longer_beside_other(
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    pause, long, longer = gil_yield.PAUSE, gil_yield.LONG_PAUSE, gil_yield.LONGER_PAUSE
+    pause, long, longer = (
+        gil_yield.YIELD_SLEEP_S,
+        gil_yield.BACKGROUND_SLEEP_S,
+        gil_yield.CONTENDED_SLEEP_S,
+    )
     assert pauses == [pause, long, longer, long]

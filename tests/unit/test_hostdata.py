@@ -206,7 +206,7 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
     ],
 )
 def test_what_never_changes_is_not_copied(array: np.ndarray, copies: bool) -> None:
-    made = host_arrays.unshared(array)
+    made = host_arrays.immutable_copy(array)
     np.testing.assert_array_equal(made, array)
     assert np.shares_memory(made, array) != copies
     assert made.flags.c_contiguous
@@ -220,7 +220,7 @@ def test_copies_are_aligned_and_whole(rows: int, dtype: type, strided: bool) -> 
     array = array.view(dtype).reshape(rows, -1)
     given = array[:, ::2] if strided else array
     given.flags.writeable = False
-    made = host_arrays.copied(given)
+    made = host_arrays.aligned_copy(given)
     np.testing.assert_array_equal(made, given)
     assert made.dtype == dtype
     assert made.flags.c_contiguous

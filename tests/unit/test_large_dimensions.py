@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from webnn_py import MLContext, MLGraphBuilder, ValidationError
-from webnn_py.core.dim_constraints import bounded, multiplied, united
+from webnn_py.core.dim_constraints import find_bounds, find_equal_pairs, find_multiple
 from webnn_py.core.dimensions import named, undecided
 from webnn_py.core.polynomials import MAX_DEPTH
-from webnn_py.core.undecided_dims import questions
+from webnn_py.core.undecided_dims import record_questions
 
 MOST = 2**31 - 1
 TOO_LARGE = r"the dimension is too large an expression"
@@ -90,10 +90,14 @@ def test_what_is_large_is_answered_or_refused(make: Callable[[], Any]) -> None:
 
 
 def test_hints_for_importers_are_not_looked_for_among_many_sizes() -> None:
-    with questions() as asked:
+    with record_questions() as asked:
         undecided(sum(sizes(250)), sum(sizes(250, "t")))
     (question,) = asked
-    assert (bounded(question), multiplied(question), united(question)) == (None, None, [])
+    assert (find_bounds(question), find_multiple(question), find_equal_pairs(question)) == (
+        None,
+        None,
+        [],
+    )
 
 
 def test_what_models_have_is_not_refused() -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import gc
 import weakref
 
-from webnn_py.core.lru_owners import LastUsed
+from webnn_py.core.lru_cache import LRUOwners
 
 
 class Keeping:
     def __init__(self) -> None:
         self.keeps = True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.keeps = False
 
 
 def used(most: int, order: str) -> str:
     """Which of some keep what they have after they were used in an order."""
-    last, made = LastUsed(most), {name: Keeping() for name in sorted(set(order))}
+    last, made = LRUOwners(most), {name: Keeping() for name in sorted(set(order))}
     for name in order:
         made[name].keeps = True
         last.use(made[name])
@@ -36,7 +36,7 @@ def test_those_that_were_used_last_keep_what_they_have() -> None:
 
 
 def test_nobody_is_kept_alive() -> None:
-    last, first = LastUsed(2), Keeping()
+    last, first = LRUOwners(2), Keeping()
     last.use(first)
     there = weakref.ref(first)
     del first

@@ -15,7 +15,7 @@ from webnn_py.memory.mmap_lookup import mapping_of
 def test_mapped_weights_are_found_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_trim, "LARGE", 1)
+    monkeypatch.setattr(memory_trim, "MIN_TRIMMED_BYTES", 1)
     path = tmp_path / "weights"
     path.write_bytes(np.arange(4096, dtype=np.float32).tobytes())
     with path.open("rb") as file:
@@ -24,6 +24,6 @@ def test_mapped_weights_are_found_and_read_again(
     own = np.ones(3, np.float32)
     assert mapping_of(mapped) is mapping
     assert mapping_of(own) is None
-    memory_trim.give_back([mapped, own])
+    memory_trim.trim_memory([mapped, own])
     assert mapped.tolist() == np.arange(1024, 4096).reshape(3, 1024).tolist()
     assert own.tolist() == [1, 1, 1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.wrong_objects import WRONG
-from webnn_py.core.messages import MAX_LENGTH, python_name, said, shown, suggestion
+from webnn_py.core.messages import MAX_LENGTH, describe_error, python_name, shown, suggestion
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -50,9 +50,9 @@ def test_errors_of_others_are_said_in_short() -> None:
         def __str__(self) -> str:
             raise ValueError("nothing")
 
-    assert said(ValueError("a\nb")) == "ValueError: a\\nb"
-    assert said(Silent()) == "Silent"
-    assert len(said(ValueError("x" * 10_000))) < 200
+    assert describe_error(ValueError("a\nb")) == "ValueError: a\\nb"
+    assert describe_error(Silent()) == "Silent"
+    assert len(describe_error(ValueError("x" * 10_000))) < 200
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.memory import weight_spill
-from webnn_py.memory.mmap_lookup import places
-from webnn_py.memory.weight_spill import Aside
+from webnn_py.memory.mmap_lookup import find_file_ranges
+from webnn_py.memory.weight_spill import WeightSpill
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux says what is mapped")
 Array = np.ndarray[Any, Any]
@@ -32,7 +32,7 @@ def test_arrays_of_files_are_found(tmp_path: Path, name: str) -> None:
     path.write_bytes(numbers.tobytes())
     array = mapped(path, 64)
     part = array[5000:]
-    with places({"part": part, "own": np.ones(3, np.float32)}) as found:
+    with find_file_ranges({"part": part, "own": np.ones(3, np.float32)}) as found:
         assert list(found) == ["part"]
     folder, file, offset, length = found["part"]
     assert Path(folder, file) == path
@@ -47,7 +47,7 @@ def test_files_that_were_replaced_are_not(tmp_path: Path) -> None:
     array = mapped(path, 0)
 
     def is_found() -> bool:
-        with places({"x": array}) as found:
+        with find_file_ranges({"x": array}) as found:
             return bool(found)
 
     assert is_found()
@@ -59,9 +59,9 @@ def test_files_that_were_replaced_are_not(tmp_path: Path) -> None:
 
 def test_files_without_names_have_some_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_spill, "PLAIN", 0)
-    kept, given = Aside(), [np.full((512, 512 + i), i, np.float32) for i in range(3)]
+    kept, given = WeightSpill(), [np.full((512, 512 + i), i, np.float32) for i in range(3)]
     arrays = {str(i): kept.copy(array) for i, array in enumerate(given)}
-    with places(arrays) as found:
+    with find_file_ranges(arrays) as found:
         for name, (folder, file, offset, length) in found.items():
             read = np.frombuffer(Path(folder, file).read_bytes()[offset : offset + length], "f4")
             np.testing.assert_array_equal(read, given[int(name)].reshape(-1))
@@ -72,10 +72,10 @@ def test_files_without_names_have_some_for_a_while(monkeypatch: pytest.MonkeyPat
 def test_names_go_where_there_is_no_descriptor_left(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(weight_spill, "PLAIN", 0)
-    array = Aside().copy(np.ones((512, 512), np.float32))
+    array = WeightSpill().copy(np.ones((512, 512), np.float32))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        with places({"x": array}) as found:
+        with find_file_ranges({"x": array}) as found:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

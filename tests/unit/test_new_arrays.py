@@ -7,20 +7,22 @@ import pytest
 
 from webnn_py.core.errors import OperationError
 from webnn_py.memory import allocation
-from webnn_py.memory.allocation import ALIGNMENT, LARGE, aligned, new_array
+from webnn_py.memory.allocation import ALIGNMENT, MIN_ALIGNED_BYTES, aligned_array, new_array
 
 
-@pytest.mark.parametrize("size", [0, 1, LARGE // 4 - 1, LARGE // 4, LARGE])
+@pytest.mark.parametrize(
+    "size", [0, 1, MIN_ALIGNED_BYTES // 4 - 1, MIN_ALIGNED_BYTES // 4, MIN_ALIGNED_BYTES]
+)
 def test_large_ones_begin_where_a_line_of_the_cache_does(size: int) -> None:
     for _ in range(5):
         made = new_array((size, 1), np.dtype(np.float32))
         assert (made.shape, made.dtype, made.flags.c_contiguous) == ((size, 1), np.float32, True)
-        if made.nbytes >= LARGE:
+        if made.nbytes >= MIN_ALIGNED_BYTES:
             assert made.ctypes.data % ALIGNMENT == 0
 
 
 def test_zeros() -> None:
-    made = aligned(np.zeros, (3,), np.dtype(np.float16))
+    made = aligned_array(np.zeros, (3,), np.dtype(np.float16))
     assert made.tolist() == [0, 0, 0]
     assert made.ctypes.data % ALIGNMENT == 0
 
@@ -30,6 +32,6 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError("all is taken")
 
     monkeypatch.setattr(allocation.np, "empty", empty)
-    for size in (1, LARGE):
+    for size in (1, MIN_ALIGNED_BYTES):
         with pytest.raises(OperationError, match=r"allocating \w+\[\d+\]: all is taken"):
             new_array((size,), np.dtype(np.float32))

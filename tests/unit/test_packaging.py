@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from webnn_py import NotSupportedError
-from webnn_py.core.requirements import OLDEST, check_version
+from webnn_py.core.requirements import MIN_VERSIONS, check_version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -138,8 +138,8 @@ def test_optional_features_are_extras() -> None:
 
 def test_the_oldest_versions_that_are_declared_are_those_that_are_checked() -> None:
     rows = [*PROJECT["dependencies"], *(row for rows in EXTRAS.values() for row in rows)]
-    declared = {tuple(row.split(">=")) for row in rows if row.split(">=")[0] in OLDEST}
-    assert declared == set(OLDEST.items())
+    declared = {tuple(row.split(">=")) for row in rows if row.split(">=")[0] in MIN_VERSIONS}
+    assert declared == set(MIN_VERSIONS.items())
 
 
 TOO_OLD = """
@@ -177,7 +177,7 @@ def test_libraries_that_are_too_old_are_refused(name: str, found: str, used: str
         text=True,
         check=True,
     )
-    least = OLDEST[name]
+    least = MIN_VERSIONS[name]
     assert ran.stdout.strip() == (
         f'{name} {found} is installed, expected {least} or newer: pip install "{name}>={least}"'
     )

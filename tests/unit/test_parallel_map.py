@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from webnn_py.core.parallel_map import WORTH_THREADS, at_once
+from webnn_py.core.parallel_map import MIN_PARALLEL_BYTES, parallel_map
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +24,14 @@ def test_several_work_at_once() -> None:
         return number
 
     works = [functools.partial(work, number) for number in range(3)]
-    assert at_once(works, WORTH_THREADS) == [0, 1, 2]
+    assert parallel_map(works, MIN_PARALLEL_BYTES) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("size", "threads"), [(WORTH_THREADS - 1, 4), (WORTH_THREADS, 1)])
+@pytest.mark.parametrize(
+    ("size", "threads"), [(MIN_PARALLEL_BYTES - 1, 4), (MIN_PARALLEL_BYTES, 1)]
+)
 def test_little_work_stays_on_its_thread(size: int, threads: int) -> None:
-    found = at_once([threading.get_ident] * 3, size, threads)
+    found = parallel_map([threading.get_ident] * 3, size, threads)
     assert found == [threading.get_ident()] * 3
 
 
@@ -38,4 +40,4 @@ def test_an_error_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        at_once([lambda: None, fail], WORTH_THREADS)
+        parallel_map([lambda: None, fail], MIN_PARALLEL_BYTES)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webnn_py.core.lru_owners import LastUsed
+from webnn_py.core.lru_cache import LRUOwners
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.poll_backoff import (
     MIN_LATENCY_SECONDS,
@@ -44,7 +44,7 @@ def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float])
 
 def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
     policy = RunPolicy()
-    device: Any = SimpleNamespace(recorded_ahead=LastUsed(1), policy=policy)
+    device: Any = SimpleNamespace(recorded_ahead=LRUOwners(1), policy=policy)
     whole = Ahead(device).whole
     for seconds in (1e-4, 10.0, 10.0):
         waited(whole, clock, seconds)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_py.ir import Descriptor
-from webnn_py.memory.host_arrays import input_array, private
+from webnn_py.memory.host_arrays import input_array, snapshot
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ from webnn_py.memory.host_arrays import input_array, private
 )
 def test_nothing_is_copied_twice(value: Any, copies: bool) -> None:
     made = input_array(value, Descriptor("float32", (2, 3)), "x")
-    assert (private(made, value) is not made) == copies
+    assert (snapshot(made, value) is not made) == copies

@@ -109,23 +109,23 @@ def test_in_the_cache_it_is_a_miss(
 ) -> None:
     monkeypatch.setenv("WEBNN_CACHE", ".")
     monkeypatch.chdir(tmp_path)
-    cache.remember("kind", "key", "text")
-    assert cache.recall("kind", "key") == "text"
+    cache.store_text("kind", "key", "text")
+    assert cache.load_text("kind", "key") == "text"
     (path,) = Path("kind").iterdir()
     path.unlink()
     make(path)
-    assert cache.recall("kind", "key") is None
-    cache.remember("kind", "key", "text", most_bytes=100)
-    assert cache.recall("kind", "key") == (None if make is folder else "text")
+    assert cache.load_text("kind", "key") is None
+    cache.store_text("kind", "key", "text", max_bytes=100)
+    assert cache.load_text("kind", "key") == (None if make is folder else "text")
     assert Path("/dev/zero").exists()
 
 
 def test_a_file_far_too_large_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path))
-    cache.remember("kind", "key", "text")
+    cache.store_text("kind", "key", "text")
     (path,) = (tmp_path / "kind").iterdir()
     os.truncate(path, 1 << 40)  # takes no room on disk
-    assert cache.recall("kind", "key") is None
+    assert cache.load_text("kind", "key") is None
 
 
 def test_links_to_files_are_files(tmp_path: Path) -> None:

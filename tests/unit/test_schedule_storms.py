@@ -13,7 +13,7 @@ from tests.threads import in_threads
 from tests.unit.scheduling import LONG, Log, Worker, hosted, log, threads, worker
 from webnn_py import MLError, Timeline
 from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.operation import Operation, ParkedOperation
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 
@@ -109,14 +109,14 @@ def test_a_long_chain_is_not_looked_through_for_each_work_that_is_new(
 ) -> None:
     """Work of two timelines takes turns, each time submitted the wrong way round."""
     looks = 0
-    must_wait = Held.must_wait
+    must_wait = ParkedOperation.must_wait
 
-    def counting(held: Held) -> bool:
+    def counting(held: ParkedOperation) -> bool:
         nonlocal looks
         looks += 1
         return must_wait(held)
 
-    monkeypatch.setattr(Held, "must_wait", counting)
+    monkeypatch.setattr(ParkedOperation, "must_wait", counting)
     ping, pong = Timeline(), Timeline()
     count = 100
     for turn in range(1, count + 1):

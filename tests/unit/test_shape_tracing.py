@@ -26,10 +26,10 @@ from webnn_py.core.shape_tracing import (
     with_sampled_marks,
 )
 from webnn_py.core.traced_queries import (
+    can_defer,
     divides,
     highest,
     is_zero,
-    may_follow_later,
     may_leave_remainder,
     sampled,
     with_sampled,
@@ -161,8 +161,8 @@ def test_who_waits_may_have_the_best_later() -> None:
     for waits in (False, True):
         with Trace({"n": 6}, for_any=waits) as trace:
             n = trace.sizes["n"]
-            assert may_follow_later(3, n) is waits
-            assert not may_follow_later(3, 4)
+            assert can_defer(3, n) is waits
+            assert not can_defer(3, 4)
         found = trace.calculate([])({"n": 6})
         assert found is not None
         assert found[1] == waits

@@ -13,7 +13,7 @@ import pytest
 
 from tests.graphs import build, normal
 from tests.internals import session_of
-from tests.threads import LONG
+from tests.threads import LONG_RUN_SECONDS
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -24,7 +24,12 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.core.thread_priority import NICENESS, begun_by, stand_back, wake_at_once
+from webnn_py.core.thread_priority import (
+    NICENESS_STEP,
+    call_and_find_threads,
+    lower_priority,
+    shorten_slice,
+)
 from webnn_py.core.workers import Workers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness on Linux alone")
@@ -39,8 +44,8 @@ def niceness(thread: int | None = None) -> int:
 def on_a_thread(work: Callable[[], object]) -> int:
     """The niceness of a new thread after it did something, over that of this one."""
     workers = Workers("test")
-    workers.run(work).wait(LONG)
-    found = workers.run(niceness).wait(LONG)
+    workers.run(work).wait(LONG_RUN_SECONDS)
+    found = workers.run(niceness).wait(LONG_RUN_SECONDS)
     workers.finish()
     workers.join()
     return found - niceness()
@@ -49,26 +54,26 @@ def on_a_thread(work: Callable[[], object]) -> int:
 @linux
 def test_a_thread_stands_back_alone() -> None:
     before = niceness()
-    assert on_a_thread(stand_back) == NICENESS
-    assert on_a_thread(lambda: stand_back(slices=True)) == NICENESS
+    assert on_a_thread(lower_priority) == NICENESS_STEP
+    assert on_a_thread(lambda: lower_priority(slices=True)) == NICENESS_STEP
     assert niceness() == before
 
 
 @linux
 def test_another_thread_is_told_to() -> None:
     workers = Workers("test")
-    stand_back(workers.run(threading.get_native_id).wait(LONG))
-    assert workers.run(niceness).wait(LONG) == niceness() + NICENESS
+    lower_priority(workers.run(threading.get_native_id).wait(LONG_RUN_SECONDS))
+    assert workers.run(niceness).wait(LONG_RUN_SECONDS) == niceness() + NICENESS_STEP
     workers.finish()
 
 
 @linux
 def test_a_thread_that_has_ended_is_no_error() -> None:
     workers = Workers("test")
-    thread = workers.run(threading.get_native_id).wait(LONG)
+    thread = workers.run(threading.get_native_id).wait(LONG_RUN_SECONDS)
     workers.finish()
     workers.join()
-    stand_back(thread, slices=True)
+    lower_priority(thread, slices=True)
 
 
 def slice_of_this_thread() -> int:
@@ -93,14 +98,14 @@ def slices_around(work: Callable[[], object]) -> tuple[int, int]:
 
     workers = Workers("test")
     try:
-        return workers.run(both).wait(LONG)
+        return workers.run(both).wait(LONG_RUN_SECONDS)
     finally:
         workers.finish()
 
 
 @linux
 def test_longer_slices_are_asked_for() -> None:
-    before, after = slices_around(lambda: stand_back(slices=True))
+    before, after = slices_around(lambda: lower_priority(slices=True))
     assert after > before
 
 
@@ -127,16 +132,16 @@ def test_who_awaits_gets_a_core_at_once(awaits: str) -> None:
 @linux
 def test_threads_of_one_that_awaits_have_slices_of_their_own() -> None:
     def begin_one() -> int:
-        wake_at_once()
+        shorten_slice()
         workers = Workers("begun")
         try:
-            return workers.run(slice_of_this_thread).wait(LONG)
+            return workers.run(slice_of_this_thread).wait(LONG_RUN_SECONDS)
         finally:
             workers.finish()
 
     workers = Workers("test")
-    expected = workers.run(slice_of_this_thread).wait(LONG)
-    assert workers.run(begin_one).wait(LONG) == expected
+    expected = workers.run(slice_of_this_thread).wait(LONG_RUN_SECONDS)
+    assert workers.run(begin_one).wait(LONG_RUN_SECONDS) == expected
     workers.finish()
 
 
@@ -153,7 +158,7 @@ def test_who_computes_has_no_shorter_slices() -> None:
 @linux
 def test_scheduling_that_was_chosen_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getscheduler", lambda thread: os.SCHED_BATCH)
-    assert on_a_thread(stand_back) == 0
+    assert on_a_thread(lower_priority) == 0
 
 
 @linux
@@ -162,27 +167,29 @@ def test_a_system_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) -
         raise PermissionError
 
     monkeypatch.setattr(os, "setpriority", forbidden)
-    assert on_a_thread(stand_back) == 0
+    assert on_a_thread(lower_priority) == 0
 
 
 def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr(os, "setpriority", raising=False)
-    stand_back(slices=True)
+    lower_priority(slices=True)
 
 
 @linux
 def test_threads_are_known_by_who_began_them() -> None:
     workers, other = Workers("ours"), Workers("another's")
-    found, begun = begun_by(lambda: workers.run(threading.get_native_id).wait(LONG))
+    found, begun = call_and_find_threads(
+        lambda: workers.run(threading.get_native_id).wait(LONG_RUN_SECONDS)
+    )
     assert begun == [found]
-    assert begun_by(lambda: other.begin)[1] == []
+    assert call_and_find_threads(lambda: other.begin)[1] == []
     workers.finish()
 
 
 def test_errors_of_what_is_begun_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        begun_by(lambda: 1 // 0)
+        call_and_find_threads(lambda: 1 // 0)
 
 
 def product(builder: MLGraphBuilder) -> dict[str, MLOperand]:
@@ -199,7 +206,7 @@ def libraries_threads() -> set[int]:
 @linux
 @pytest.mark.parametrize(
     ("awaited", "long", "expected"),
-    [(True, True, NICENESS), (False, True, 0), (True, False, 0)],
+    [(True, True, NICENESS_STEP), (False, True, 0), (True, False, 0)],
     ids=["awaited", "not awaited", "short runs"],
 )
 def test_an_engines_threads_stand_back_after_a_long_run(
@@ -207,7 +214,7 @@ def test_an_engines_threads_stand_back_after_a_long_run(
 ) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     for module in ("engines.onnxruntime.engine", "core.thread_priority"):
-        monkeypatch.setattr(f"webnn_py.{module}.LONG", 0 if long else LONG)
+        monkeypatch.setattr(f"webnn_py.{module}.LONG", 0 if long else LONG_RUN_SECONDS)
 
     async def main(context: MLContext) -> MLGraph:
         builder = MLGraphBuilder(context)
@@ -221,8 +228,8 @@ def test_an_engines_threads_stand_back_after_a_long_run(
         found = libraries_threads() - before
         assert {niceness(thread) - niceness() for thread in found} == {expected}
         graph.destroy()
-        worker = session_of(context).run_on_worker(niceness).wait(LONG)
-        assert worker == niceness() + (NICENESS if long else 0)
+        worker = session_of(context).run_on_worker(niceness).wait(LONG_RUN_SECONDS)
+        assert worker == niceness() + (NICENESS_STEP if long else 0)
     assert niceness(os.getpid()) == niceness()
 
 
@@ -231,7 +238,7 @@ def test_threads_stand_back_before_a_run_that_will_be_long(monkeypatch: pytest.M
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     monkeypatch.setattr("webnn_py.engines.profile.CORE_FLOPS", 1)
     for module in ("engines.onnxruntime.engine", "core.thread_priority"):
-        monkeypatch.setattr(f"webnn_py.{module}.LONG", LONG)  # which no run takes here
+        monkeypatch.setattr(f"webnn_py.{module}.LONG", LONG_RUN_SECONDS)  # which no run takes here
     before = libraries_threads()
 
     async def main(context: MLContext) -> None:
@@ -239,12 +246,12 @@ def test_threads_stand_back_before_a_run_that_will_be_long(monkeypatch: pytest.M
         graph = await builder.build_async(product(builder))
         await MLAwaitedExecution(context).compute(graph, given)
         found = libraries_threads() - before
-        assert {niceness(thread) - niceness() for thread in found} == {NICENESS}
+        assert {niceness(thread) - niceness() for thread in found} == {NICENESS_STEP}
         MLExecution(context, allow_blocking=True).compute(graph, given)
 
     given = {"x": normal(64, 64)}
     with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
         asyncio.run(main(context))
-        worker = session_of(context).run_on_worker(niceness).wait(LONG)
-        assert worker == niceness() + NICENESS
+        worker = session_of(context).run_on_worker(niceness).wait(LONG_RUN_SECONDS)
+        assert worker == niceness() + NICENESS_STEP
     assert niceness(os.getpid()) == niceness()

@@ -9,13 +9,13 @@ import numpy as np
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import state_of
-from webnn_py.ordering.unordered import Unordered, UnorderedRun
+from webnn_py.ordering.unordered import UnorderedRun, UnorderedRuns
 
 
 def test_runs_that_share_memory_are_told_apart_from_those_that_do_not() -> None:
     draw, memory = random.Random(0), np.zeros((12, 6), np.float32)
     for _ in range(300):
-        runs, begun = Unordered(), list[UnorderedRun]()
+        runs, begun = UnorderedRuns(), list[UnorderedRun]()
         for _ in range(12):
             row, rows, column = draw.randrange(12), draw.randint(1, 3), draw.randrange(6)
             part = memory[row : row + rows] if draw.random() < 0.7 else memory[row:, column]
@@ -52,7 +52,7 @@ def test_regions_overlap_where_their_arrays_do() -> None:
 
 
 def test_work_waits_for_the_end_of_runs_that_share_memory_with_it() -> None:
-    runs, one, other = Unordered(), np.zeros(3), np.zeros(3)
+    runs, one, other = UnorderedRuns(), np.zeros(3), np.zeros(3)
     run = runs.begin((), [region_of(one)], ("y",))
     assert run is not None
     assert runs.waits(Operation(list, print, writes=(region_of(other),))) == ()

@@ -17,7 +17,7 @@ from tests.internals import recipe_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.memory import memory_trim, weight_spill
-from webnn_py.memory.mmap_lookup import mapping_of, places
+from webnn_py.memory.mmap_lookup import find_file_ranges, mapping_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call of Unix")
 
@@ -34,7 +34,7 @@ def weights(count: int) -> list[np.ndarray[Any, Any]]:
 
 
 def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
-    copies, given = weight_spill.Aside(), weights(9)
+    copies, given = weight_spill.WeightSpill(), weights(9)
     made = [copies.copy(array) for array in given]
     files = {id(mapping_of(array)) for array in made}
     assert id(None) not in files
@@ -48,7 +48,7 @@ def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
 
 def test_what_lies_in_a_file_is_kept_there() -> None:
     """As what a pass makes of a weight without moving its elements."""
-    copies = weight_spill.Aside()
+    copies = weight_spill.WeightSpill()
     (given,) = weights(1)
     kept = copies.keep(given)
     assert not np.shares_memory(kept, given)
@@ -57,7 +57,7 @@ def test_what_lies_in_a_file_is_kept_there() -> None:
 
 def test_small_ones_lie_in_plain_memory() -> None:
     given = np.ones(7, np.float32)
-    made = weight_spill.Aside().copy(given)
+    made = weight_spill.WeightSpill().copy(given)
     assert mapping_of(made) is None
     assert not np.shares_memory(made, given)
 
@@ -65,11 +65,11 @@ def test_small_ones_lie_in_plain_memory() -> None:
 def test_the_first_ones_stay_in_plain_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     given = weights(4)
     monkeypatch.setattr(weight_spill, "PLAIN", given[0].nbytes + given[1].nbytes)
-    copies = weight_spill.Aside()
+    copies = weight_spill.WeightSpill()
     assert [mapping_of(copies.copy(array)) is None for array in given] == [True] * 2 + [False] * 2
     assert [mapping_of(copies.keep(array)) is None for array in given] == [False] * 4
     assert copies.keep(given[0].reshape(-1)[:7]).base is given[0]
-    others = weight_spill.Aside()
+    others = weight_spill.WeightSpill()
     assert [others.keep(array) is array for array in given] == [True] * 2 + [False] * 2
 
 
@@ -79,7 +79,7 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "pwrite", full)
     (given,) = weights(1)
-    made = weight_spill.Aside().copy(given)
+    made = weight_spill.WeightSpill().copy(given)
     assert mapping_of(made) is None
     np.testing.assert_array_equal(made, given)
 
@@ -98,7 +98,7 @@ def test_other_threads_get_the_interpreter_once_for_each_array(
     other.start()
     try:
         (given,) = weights(1)
-        np.testing.assert_array_equal(weight_spill.Aside().copy(given), given)
+        np.testing.assert_array_equal(weight_spill.WeightSpill().copy(given), given)
     finally:
         ends.set()
         other.join()
@@ -121,9 +121,9 @@ def test_disks_that_have_no_nameless_files_or_links(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "open", plainly)
     monkeypatch.setattr(os, "link", refused)
     (given,) = weights(1)
-    made = weight_spill.Aside().copy(given)
+    made = weight_spill.WeightSpill().copy(given)
     np.testing.assert_array_equal(made, given)
-    with places({"x": made}) as found:
+    with find_file_ranges({"x": made}) as found:
         assert not found
     assert mapping_of(made) is not None
 
@@ -236,7 +236,7 @@ def import_weights_once() -> None:
         size = write(large, 16)
         context = ml.create_context_sync(engine="onnxruntime")
         load(small, context)
-        memory_trim.give_back([np.empty(memory_trim.LARGE, np.uint8)])
+        memory_trim.trim_memory([np.empty(memory_trim.MIN_TRIMMED_BYTES, np.uint8)])
         forget_most_resident()
         before = resident()
         kept = load(large, context)

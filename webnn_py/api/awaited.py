@@ -26,7 +26,7 @@ from webnn_py.api.session import session_of
 from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError
-from webnn_py.core.lru_cache import RecentlyUsed
+from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.open_dims import check_name
 from webnn_py.core.pickling import Unpicklable
@@ -173,7 +173,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         self,
         batching: Batching,
         compiled: CompiledGraph,
-        executables: RecentlyUsed[Prepared],
+        executables: LRUCache[Prepared],
         alone: Callable[..., Coroutine[Any, Any, dict[str, Any]]],
         sizes: Sizes,
         given: Arguments,
@@ -208,7 +208,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
 
     async def _compile_first(
         self,
-        executables: RecentlyUsed[Prepared],
+        executables: LRUCache[Prepared],
         signature: Signature,
         sizes: Sizes,
         given: Arguments,

@@ -15,7 +15,7 @@ from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.api.unordered_pool import HostRequest
 from webnn_py.core.completion import CANCELLED, wait_or_cancel
 from webnn_py.core.errors import OperationError
-from webnn_py.core.thread_priority import LONG, wake_at_once
+from webnn_py.core.thread_priority import LONG_RUN_SECONDS, shorten_slice
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array, Shape
@@ -46,8 +46,8 @@ async def computed(
     """Have a run done of which nobody else sees what it reads and writes; its outputs by name."""
     with session.queue.loss():
         session.check_alive()
-        if executable.took >= LONG:
-            wake_at_once()
+        if executable.took >= LONG_RUN_SECONDS:
+            shorten_slice()
         request = HostRequest(executable, inputs, outputs.values())
         del inputs  # which the request no longer has once it is cancelled
         session.independent.add(request)

@@ -15,15 +15,15 @@ from webnn_py.api.session import session_of
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType
-from webnn_py.core.errors import ValidationError, naming
+from webnn_py.core.errors import ValidationError, prefix_errors
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.open_dims import OpenSizes
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.core.progress import BuildProgress, told
+from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory import host_arrays
-from webnn_py.memory.weight_spill import Aside
+from webnn_py.memory.weight_spill import WeightSpill
 from webnn_py.ops.all import Operators
 from webnn_py.ops.operand import MLOperand, NodeBuilder
 
@@ -50,7 +50,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
     ) -> None:
         self._nodes = SessionNodes(session_of(context), OpenSizes(dimensions))
         aside = self._nodes.session.engine.has_own_weights
-        self._copy = Aside().copy if aside else host_arrays.unshared
+        self._copy = WeightSpill().copy if aside else host_arrays.immutable_copy
 
     @property
     def _node_builder(self) -> NodeBuilder:
@@ -82,7 +82,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         if not isinstance(name, str) or not name:
             raise ValidationError(f"input: name {shown(name)} is not a string with characters")
         name = convert.string(name, "name")
-        with naming(f"input {shown(name)}"):
+        with prefix_errors(f"input {shown(name)}"):
             descriptor = _descriptor(data_type, shape)
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise ValidationError(f"data type {descriptor.data_type} is for constants only")
@@ -117,7 +117,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         Source: WebNN 2026, "constant operands".
         """
         self._nodes.check_open()
-        with naming("constant"):
+        with prefix_errors("constant"):
             title = convert.label(name, "name")
             array, held = self._contents(value, data_type, shape)
             check_dimensions(array.shape, held)
@@ -168,7 +168,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         """
         recipe = self._finish(outputs)
         with self._nodes.building():
-            return told(progress, self._compile, recipe)
+            return with_progress(progress, self._compile, recipe)
 
     async def build_async(
         self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
@@ -187,7 +187,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
 
         Source: WebNN 2026, "build method".
         """
-        work = functools.partial(told, progress, self._compile, self._finish(outputs))
+        work = functools.partial(with_progress, progress, self._compile, self._finish(outputs))
         with self._nodes.building():
             return await self._nodes.session.await_builder(work)
 

@@ -16,7 +16,7 @@ from webnn_py.api.shape_specialization import Prepared, Sizes, prepare_open
 from webnn_py.api.signature import Signature
 from webnn_py.core import gil_yield
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
-from webnn_py.core.lru_cache import RecentlyUsed
+from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
@@ -66,13 +66,13 @@ class CompiledGraph:
             profile_built(session, signature, dict(sizes), prepared.executable)
             return prepared
 
-        self._prepared: RecentlyUsed[Prepared] | None = RecentlyUsed(
+        self._prepared: LRUCache[Prepared] | None = LRUCache(
             prepare_and_profile,
             session.room,
-            lambda prepared: prepared.held(),
+            lambda prepared: prepared.memory_use(),
             functools.partial(_go_on_later, session),
         )
-        self._signatures: RecentlyUsed[Signature] = RecentlyUsed(
+        self._signatures: LRUCache[Signature] = LRUCache(
             lambda sizes: signature.at(dict(sizes)), session.room
         )
         self._listing: Listing | str = (
@@ -177,7 +177,7 @@ class CompiledGraph:
 
     def check_usable(
         self, session: Session, error: type[MLError] = DataError
-    ) -> RecentlyUsed[Prepared]:
+    ) -> LRUCache[Prepared]:
         """The executables, if the graph can run on a context now.
 
         Args:
@@ -201,12 +201,12 @@ class CompiledGraph:
         """Give back memory and device objects; work that is under way still completes."""
         self._listing = str(self._listing)  # without the constants' contents
         self._recipe = self._prepared = None
-        self.bound.let_go()
+        self.bound.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give back memory and device objects; the context is gone, and the recipe can be saved."""
         self._prepared = None
-        self.bound.let_go()
+        self.bound.release()
 
     def __str__(self) -> str:
         """The listing of what runs; also once it is destroyed."""
@@ -214,7 +214,7 @@ class CompiledGraph:
 
 
 def _go_on_later(
-    session: Session, executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared
+    session: Session, executables: LRUCache[Prepared], sizes: Sizes, found: Prepared
 ) -> None:
     """Compile more, while runs use what there is; left when the graph goes."""
     kept, before = weakref.ref(executables), weakref.ref(found)

@@ -40,4 +40,4 @@ def _unlock() -> None:
     _Default.lock = threading.Lock()
 
 
-fork_guard.in_child(_unlock)
+fork_guard.after_fork_in_child(_unlock)

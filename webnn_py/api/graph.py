@@ -17,7 +17,7 @@ from webnn_py.api.programs.file import write_graph
 from webnn_py.core.completion import check_interrupts_nothing, check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
-from webnn_py.core.progress import BuildProgress, told
+from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.ops.replay import fix, output_shapes
 from webnn_py.storage.archive import Archive, check_ending, replacing, write_archive
 from webnn_py.storage.graph_file import graph_entries
@@ -82,7 +82,7 @@ class MLGraph(Suggesting):
 
         Source: spec/execution.md, "Open dimensions".
         """
-        told(progress, self._compiled.prepare, sizes)
+        with_progress(progress, self._compiled.prepare, sizes)
 
     async def prepare_async(
         self, sizes: Mapping[str, int], *, progress: BuildProgress | None = None
@@ -98,7 +98,7 @@ class MLGraph(Suggesting):
 
         Source: spec/execution.md, "Open dimensions".
         """
-        work = functools.partial(told, progress, self._compiled.prepare, sizes)
+        work = functools.partial(with_progress, progress, self._compiled.prepare, sizes)
         await self._compiled.session.await_builder(work)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:

@@ -10,9 +10,9 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.graph_recorder import read_recipe
 from webnn_py.api.programs.program import MLProgram, load_program
 from webnn_py.api.session import Session, SessionOwner
-from webnn_py.core.errors import telling_of_memory
+from webnn_py.core.errors import convert_memory_errors
 from webnn_py.core.messages import Suggesting
-from webnn_py.core.progress import BuildProgress, told
+from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.storage.archive import Archive
 
 
@@ -48,7 +48,7 @@ class Loading(SessionOwner, Suggesting):
 
         Source: spec/saved_graphs.md, "Loading".
         """
-        return told(progress, _load, self._session, path, verify)
+        return with_progress(progress, _load, self._session, path, verify)
 
     async def load_graph_async(
         self,
@@ -69,7 +69,7 @@ class Loading(SessionOwner, Suggesting):
 
         Source: spec/saved_graphs.md, "Loading".
         """
-        work = functools.partial(told, progress, _load, self._session, path, verify)
+        work = functools.partial(with_progress, progress, _load, self._session, path, verify)
         return await self._session.await_builder(work)
 
     def load_program_sync(
@@ -91,7 +91,7 @@ class Loading(SessionOwner, Suggesting):
 
         Source: webnn_py, spec/programs.md, "Files".
         """
-        return told(progress, load_program, self, path)
+        return with_progress(progress, load_program, self, path)
 
     async def load_program_async(
         self, path: str | os.PathLike[str], *, progress: BuildProgress | None = None
@@ -107,11 +107,11 @@ class Loading(SessionOwner, Suggesting):
 
         Source: webnn_py, spec/programs.md, "Files".
         """
-        work = functools.partial(told, progress, load_program, self, path)
+        work = functools.partial(with_progress, progress, load_program, self, path)
         return await self._session.await_builder(work)
 
 
-@telling_of_memory
+@convert_memory_errors
 def _load(session: Session, path: str | os.PathLike[str], verify: bool) -> MLGraph:
     session.check_alive()
     archive = Archive.open(path)

@@ -15,7 +15,7 @@ from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType, MLPowerPreference
 from webnn_py.core.errors import NotSupportedError, ValidationError
-from webnn_py.core.lru_cache import Room
+from webnn_py.core.lru_cache import CacheLimits
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.engines.registry import OTHER_NAMES, engine_names, make_engine
 
@@ -66,8 +66,8 @@ class ML(Suggesting):
         engine: str = "auto",
         engine_options: Mapping[str, Any] | None = None,
         workers: int = 1,
-        max_prepared_sizes: int = DEFAULT_ROOM.most,
-        max_prepared_bytes: int | None = DEFAULT_ROOM.most_bytes,
+        max_prepared_sizes: int = DEFAULT_ROOM.max_entries,
+        max_prepared_bytes: int | None = DEFAULT_ROOM.max_bytes,
     ) -> MLContext:
         """Make a context.
 
@@ -105,7 +105,7 @@ class ML(Suggesting):
         _check_engine(engine)
         options = _checked_options(engine_options)
         threads = _checked_count("workers", workers, 1)
-        room = Room(
+        room = CacheLimits(
             _checked_count("max_prepared_sizes", max_prepared_sizes, 1),
             None
             if max_prepared_bytes is None
@@ -144,8 +144,8 @@ class ML(Suggesting):
         engine: str = "auto",
         engine_options: Mapping[str, Any] | None = None,
         workers: int = 1,
-        max_prepared_sizes: int = DEFAULT_ROOM.most,
-        max_prepared_bytes: int | None = DEFAULT_ROOM.most_bytes,
+        max_prepared_sizes: int = DEFAULT_ROOM.max_entries,
+        max_prepared_bytes: int | None = DEFAULT_ROOM.max_bytes,
     ) -> MLContext:
         """As `create_context_sync`, on a thread of its own: the event loop is never blocked.
 
@@ -231,7 +231,7 @@ def _check_gpu_options(engine: str, options: Mapping[str, Any], workers: int) ->
         )
 
 
-def _gpu_context(device: Any, power_preference: str, room: Room) -> MLContext:
+def _gpu_context(device: Any, power_preference: str, room: CacheLimits) -> MLContext:
     context = _open_gpu(device, power_preference, room)
     if context is None:
         raise NotSupportedError("there is no GPU adapter; use device_type='cpu'")
@@ -239,7 +239,7 @@ def _gpu_context(device: Any, power_preference: str, room: Room) -> MLContext:
 
 
 def _open_gpu(
-    device: Any, power_preference: str, room: Room, hardware: bool = False
+    device: Any, power_preference: str, room: CacheLimits, hardware: bool = False
 ) -> MLContext | None:
     try:
         from webnn_py.engines.webgpu.runtime.engine import open_engine

@@ -18,18 +18,18 @@ from webnn_py.core.errors import (
     InvalidStateError,
     ValidationError,
 )
-from webnn_py.core.lru_cache import Room
+from webnn_py.core.lru_cache import CacheLimits
 from webnn_py.core.messages import LOG, shown
 from webnn_py.core.open_dims import typical_sizes
-from webnn_py.core.parallel_map import MOST_THREADS
+from webnn_py.core.parallel_map import MAX_THREADS
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.executor import CompileBy, Listing, by_compile, compile_on, compile_open
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
-from webnn_py.memory.memory_trim import give_back
-from webnn_py.memory.weight_spill import Aside
+from webnn_py.memory.memory_trim import trim_memory
+from webnn_py.memory.weight_spill import WeightSpill
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ops.replay import fix
 from webnn_py.ordering.operation import Run
@@ -49,7 +49,7 @@ E = TypeVar("E", bound=Executable)
 Compiled = tuple[Listing, Executable]
 CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
-DEFAULT_ROOM = Room()
+DEFAULT_ROOM = CacheLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class MLContextLostInfo:
 class Holder(Protocol):
     """What has memory of a context: a tensor, a graph."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give it back; the context is gone."""
         ...
 
@@ -97,7 +97,7 @@ class Session:
         engine: Engine,
         device_type: MLDeviceType,
         workers: int = 1,
-        room: Room = DEFAULT_ROOM,
+        room: CacheLimits = DEFAULT_ROOM,
     ) -> None:
         self.engine = engine
         self.room = room
@@ -156,7 +156,7 @@ class Session:
         with self._holding:
             holders = tuple(self._holders)
         for holder in holders:
-            holder.let_go()
+            holder.release()
         for engine in self._engines:
             engine.destroy()
 
@@ -165,7 +165,7 @@ class Session:
         with self._holding:
             self._holders.add(holder)
         if not self.alive and not self._forked:  # another thread lost it just now
-            holder.let_go()
+            holder.release()
 
     def leave_behind(self) -> None:
         """After a fork: it is the parent process's."""
@@ -364,7 +364,7 @@ class Session:
         threads = self._improver
 
         def begin() -> None:
-            with gil_yield.abandoned(lambda: threads.closed or needless()):
+            with gil_yield.abandon_when(lambda: threads.closed or needless()):
                 if not threads.closed:
                     work()
 
@@ -405,13 +405,13 @@ def session_of(context: object) -> Session:
 
 
 def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
-    keep = Aside().keep if engine.has_own_weights else None
+    keep = WeightSpill().keep if engine.has_own_weights else None
 
     def kept(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
         made = (lambda: tuple(map(keep, compute()))) if keep else compute
         return derive(what, sources, lambda: share(what, sources, made))
 
-    threads = 1 if engine.device is None else MOST_THREADS  # where none of its own compute
+    threads = 1 if engine.device is None else MAX_THREADS  # where none of its own compute
     return Target(engine.supports, evaluate, derive=kept, threads=threads)
 
 
@@ -419,7 +419,7 @@ def _optimize(engine: Engine, recipe: Graph, derive: Derive, share: Derive) -> G
     """A recipe after an engine's passes, and the memory given back of weights that these read."""
     made = optimize(recipe, _target(engine, derive, share), engine.passes)
     if engine.has_own_weights:
-        give_back(recipe.constants.values())
+        trim_memory(recipe.constants.values())
     return made
 
 
@@ -432,7 +432,7 @@ def _leave_behind() -> None:
         session.leave_behind()
 
 
-fork_guard.in_child(_leave_behind)
+fork_guard.after_fork_in_child(_leave_behind)
 
 
 def _lose(session: weakref.ref[Session], message: str) -> None:

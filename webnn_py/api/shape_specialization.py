@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from webnn_py.api.session import Compiled, Session
-from webnn_py.core.lru_cache import Held, RecentlyUsed, Room
-from webnn_py.core.open_dims import sizes_to_come
+from webnn_py.core.lru_cache import CacheLimits, LRUCache, MemoryUse
+from webnn_py.core.open_dims import likely_sizes
 from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 from webnn_py.engines.executor import Listing
@@ -62,9 +62,9 @@ class Prepared:
         """Whether it was compiled for sizes far from these, and may take far longer."""
         return isinstance(self.executable, DeviceExecutable) and self.executable.is_far
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """The memory that goes with it. Engines that do not say so have weights for themselves."""
-        pieces = dict(self.executable.held())
+        pieces = dict(self.executable.memory_use())
         for array in self.constants:
             if id(array) not in pieces:
                 pieces[id(self.executable), id(array)] = array.nbytes
@@ -77,7 +77,7 @@ def prepare_open(session: Session, recipe: Graph) -> Prepare:
     shared = DerivedConstants()
     if isinstance(session.engine, DeviceEngine):
         return _OnDevice(session, session.engine, optimized, shared).prepare
-    for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
+    for_all = LRUCache(lambda engine: session.compile_open(optimized, engine), CacheLimits())
 
     def prepare(sizes: Sizes, nearly: bool) -> Prepared:
         numbers = dict(sizes)
@@ -180,5 +180,5 @@ class _OnDevice:
         self._passes.decide()
         opened = self._passes.opened
         if opened is not None:
-            for sizes in sizes_to_come(opened.open_sizes, first):
+            for sizes in likely_sizes(opened.open_sizes, first):
                 self._for_sizes.compile_ahead(opened, sizes)

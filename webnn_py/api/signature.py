@@ -22,7 +22,7 @@ from webnn_py.core.errors import (
     InvalidStateError,
     MLError,
     ValidationError,
-    telling_of_memory,
+    convert_memory_errors,
 )
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.core.open_dims import evaluated, solve
@@ -31,7 +31,7 @@ from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph, Shape
 from webnn_py.memory import array_remedies, host_arrays
 from webnn_py.memory.allocation import new_array
-from webnn_py.memory.overlap import check_apart
+from webnn_py.memory.overlap import check_disjoint
 
 
 class Signature:
@@ -142,13 +142,13 @@ class Signature:
             {name: MLOperandDescriptor(d.data_type, d.shape) for name, d in descriptors.items()}
         )
 
-    @telling_of_memory
+    @convert_memory_errors
     def with_outputs(self, given: Sequence[Any]) -> list[Any]:
         """The outputs, and new arrays for those that are None."""
         ends = zip(given, self.made.values(), strict=True)
         return [new_array(*end) if value is None else value for value, end in ends]
 
-    @telling_of_memory
+    @convert_memory_errors
     def on_host(
         self, session: Session, inputs: object, outputs: object, private: bool = False
     ) -> Arguments:
@@ -166,7 +166,7 @@ class Signature:
             DataError: A name, data type, size or context does not fit.
         """
         if outputs is None and private:
-            copies = host_arrays.plain_copies(inputs, self.read)
+            copies = host_arrays.plain_array_copies(inputs, self.read)
             if copies is not None:
                 return Arguments(copies, self._none, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)
@@ -187,7 +187,7 @@ class Signature:
         ]
         return Arguments(arrays, targets, given, self._output_names, reads, writes)
 
-    @telling_of_memory
+    @convert_memory_errors
     def on_device(
         self,
         session: Session,
@@ -268,7 +268,7 @@ class Signature:
             )
         )
         targets = {name: session.queue.target(memory.current) for name, memory in writes.items()}
-        check_apart(targets, ValidationError)
+        check_disjoint(targets, ValidationError)
         for name, memory in writes.items():
             also = [other for other, source in reads.items() if source is memory]
             if also:
@@ -377,7 +377,7 @@ class Signature:
             for name, value, target in zip(self._output_names, given, targets, strict=True)
             if value is not None and isinstance(target, np.ndarray)
         }
-        check_apart(arrays, kind=self._output)
+        check_disjoint(arrays, kind=self._output)
 
     def _source(
         self,
@@ -391,7 +391,7 @@ class Signature:
         """An input: the memory of a tensor, a resource of the device, or an array."""
         if type(value) is np.ndarray:  # mostly it is
             array = host_arrays.input_array(value, descriptor, what)
-            return host_arrays.private(array, value) if private else array
+            return host_arrays.snapshot(array, value) if private else array
         resource = host_arrays.split_dimensions(value, descriptor, what)
         if isinstance(resource, MLTensor):
             memory = given_tensor(session, resource, descriptor, what)
@@ -400,7 +400,7 @@ class Signature:
         if session.engine.takes(resource):
             return resource
         array = host_arrays.input_array(resource, descriptor, what)
-        return host_arrays.private(array, resource) if private else array
+        return host_arrays.snapshot(array, resource) if private else array
 
     def _target(
         self,

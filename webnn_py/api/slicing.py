@@ -31,10 +31,10 @@ class _Begun:
         self.executable: DeviceExecutable | None = executable
         self.run = run
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give the memory back; the context is gone."""
         self.executable = None
-        self.run.let_go()
+        self.run.release()
 
     def record(self, commands: Commands, seconds: float) -> bool:
         """Record the next slice; whether it is the last one."""

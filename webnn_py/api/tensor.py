@@ -11,7 +11,7 @@ from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import DLPackError, MLError, NotSupportedError, ValidationError
-from webnn_py.core.messages import Suggesting, said, shown, type_name
+from webnn_py.core.messages import Suggesting, describe_error, shown, type_name
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array
 
@@ -142,7 +142,9 @@ class MLTensor(Unpicklable, Suggesting):
                 " 1.0 cannot say; ask with max_version=(1, 0) or copy=True"
             ) from error
         except Exception as error:  # NumPy's, over a version that is none
-            raise DLPackError(f"max_version {shown(max_version)}: {said(error)}") from error
+            raise DLPackError(
+                f"max_version {shown(max_version)}: {describe_error(error)}"
+            ) from error
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The contents after all work submitted so far, as `numpy.asarray` asks for them.
@@ -185,7 +187,7 @@ def _dtype(given: Any) -> np.dtype[Any]:
         made: np.dtype[Any] = np.dtype(given)
         return made
     except Exception as error:  # NumPy's, or whatever its own methods raise
-        raise ValidationError(f"dtype {shown(given)}: {said(error)}") from error
+        raise ValidationError(f"dtype {shown(given)}: {describe_error(error)}") from error
 
 
 def _device(given: Any) -> tuple[int, int]:

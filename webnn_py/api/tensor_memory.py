@@ -23,8 +23,8 @@ from webnn_py.core.errors import (
     InvalidStateError,
     MLError,
     ValidationError,
-    consequence,
-    root_of,
+    caused_by,
+    root_cause,
 )
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory.overlap import region_of
@@ -93,7 +93,7 @@ class TensorMemory:
         return found
 
     def rent(self) -> Any:
-        """The rent of its GPUBuffer, which is destroyed with the tensor until `release`.
+        """The rent of its GPUBuffer, which is destroyed with the tensor until `end_rent`.
 
         Raises:
             InvalidStateError: It is exported already.
@@ -104,8 +104,8 @@ class TensorMemory:
             self.rented = True
             return self._rent
 
-    def release(self) -> None:
-        """The user gives the GPUBuffer back."""
+    def end_rent(self) -> None:
+        """Take the GPUBuffer back from the user."""
         self._rent = None
         self.rented = False
 
@@ -115,7 +115,7 @@ class TensorMemory:
         self._revoke()
         self.storage = self.contents = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give the memory back; the context is gone, which who asks is told."""
         self.storage = None
         self._revoke()
@@ -144,7 +144,7 @@ class TensorMemory:
     def check_written(self) -> None:
         """Raise an OperationError if the work that was to write the contents failed."""
         if self.error is not None:
-            raise consequence("the work that was to write this MLTensor", self.error)
+            raise caused_by("the work that was to write this MLTensor", self.error)
 
     def read(
         self, target: Array, cancellation: Cancellation, given: bool = True, waits: bool = False
@@ -258,7 +258,7 @@ class Export(AbstractContextManager[Any]):
         if rent is None:
             return
         rent.end()
-        self._memory.release()
+        self._memory.end_rent()
         if rent.destroyed:
             self._memory.destroy()
 
@@ -280,6 +280,6 @@ def mark_made(writes: Sequence[TensorMemory]) -> None:
 
 def mark_failed(writes: Sequence[TensorMemory], error: BaseException) -> None:
     """Leave the error of failed work in the tensors that it was to write."""
-    root = root_of(error)
+    root = root_cause(error)
     for tensor in writes:
         tensor.error = root

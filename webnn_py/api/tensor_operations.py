@@ -22,10 +22,10 @@ from webnn_py.core.errors import (
     NotSupportedError,
     ValidationError,
     WaitTimeoutError,
-    naming,
-    telling_of_memory,
+    convert_memory_errors,
+    prefix_errors,
 )
-from webnn_py.core.messages import said, type_name
+from webnn_py.core.messages import describe_error, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory import host_arrays
@@ -39,7 +39,7 @@ MOMENT = 0.002
 def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool]) -> MLTensor:
     """A zeroed tensor; see `MLContext.create_tensor_sync`."""
     session.check_alive()
-    with naming("create_tensor"):
+    with prefix_errors("create_tensor"):
         descriptor = tensor_descriptor(data_type, shape)
         for name, flag in flags.items():
             convert.boolean(flag, f"option {name!r}")
@@ -53,7 +53,7 @@ def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool])
 def create_constant(session: Session, value: Any, data_type: Any, shape: Any) -> MLTensor:
     """A tensor of fixed contents; see `MLContext.create_constant_tensor_sync`."""
     session.check_alive()
-    with naming("create_constant_tensor"):
+    with prefix_errors("create_constant_tensor"):
         array, name = host_arrays.constant_array(value, *split(data_type, shape))
         check_dimensions(array.shape, name)
     array.flags.writeable = False
@@ -61,7 +61,7 @@ def create_constant(session: Session, value: Any, data_type: Any, shape: Any) ->
     return MLTensor(memory)
 
 
-@telling_of_memory
+@convert_memory_errors
 def write(session: Session, tensor: MLTensor, value: Any) -> None:
     """Submit the writing of host memory, read or copied now; see `MLContext.write_tensor`."""
     memory = own_memory(session, tensor, "write_tensor")
@@ -71,7 +71,7 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
         array = host_arrays.input_array(value, memory.descriptor, "write_tensor")
     except DataError as error:
         raise ValidationError(str(error)) from None
-    queue, lent = session.queue, host_arrays.Lent(array)
+    queue, lent = session.queue, host_arrays.BorrowedArray(array)
     if not queue.is_free:
         queue.wait_for_room(MOMENT if runs_event_loop() else None)
         if not queue.is_free:
@@ -80,7 +80,7 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
     submit(session, "write_tensor", run, [], [memory], lent=lent)
 
 
-@telling_of_memory
+@convert_memory_errors
 def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMemory, Array, Array]:
     """The memory to read, what a read returns, and the array of the shape to write into."""
     memory = own_memory(session, tensor, "read_tensor")
@@ -167,7 +167,7 @@ def submit(
     reads: Sequence[TensorMemory],
     writes: Sequence[TensorMemory],
     sync: tuple[TimelinePoint, ...] = (),
-    lent: host_arrays.Lent | None = None,
+    lent: host_arrays.BorrowedArray | None = None,
 ) -> None:
     """Put work on tensors into the context's order."""
     operation = Operation(
@@ -195,7 +195,7 @@ def from_dlpack(session: Session, value: Any) -> MLTensor:
     except MLError as error:
         raise DLPackError(f"from_dlpack: {error}") from None
     except Exception as error:  # whatever the producer raises
-        raise DLPackError(f"from_dlpack: {said(error)}") from error
+        raise DLPackError(f"from_dlpack: {describe_error(error)}") from error
     if not array.flags.c_contiguous:
         raise DLPackError(
             f"from_dlpack: the memory of shape {list(array.shape)} is strided; copy it first"

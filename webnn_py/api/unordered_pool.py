@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from webnn_py.core.completion import Waiter, end_all
-from webnn_py.core.errors import ContextLostError, telling_of_memory
-from webnn_py.core.thread_priority import LONG
+from webnn_py.core.errors import ContextLostError, convert_memory_errors
+from webnn_py.core.thread_priority import LONG_RUN_SECONDS
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array
-from webnn_py.memory.allocation import Ends
+from webnn_py.memory.allocation import OutputSpecs
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PoolPolicy:
     wake_seconds: float = 1e-3
     brief_run_seconds: float = 2.5e-4
     turn_seconds: float = 2e-3
-    long_run_seconds: float = LONG
+    long_run_seconds: float = LONG_RUN_SECONDS
     max_helpers: int = min(4, os.cpu_count() or 1) - 1
     runs_per_helper: int = 2
     brief_runs_per_helper: int = 16
@@ -94,7 +94,9 @@ class HostRequest(Waiter):
 
     __slots__ = ("_ends", "_inputs", "cancelled", "executable")
 
-    def __init__(self, executable: HostExecutable, inputs: Sequence[Array], ends: Ends) -> None:
+    def __init__(
+        self, executable: HostExecutable, inputs: Sequence[Array], ends: OutputSpecs
+    ) -> None:
         super().__init__()
         self.executable = executable
         self._inputs = inputs
@@ -105,7 +107,7 @@ class HostRequest(Waiter):
         """Have it not begin any more, nor keep its inputs."""
         self.cancelled, self._inputs = True, ()
 
-    @telling_of_memory
+    @convert_memory_errors
     def compute(self, executable: HostExecutable) -> Sequence[Array]:
         """Its outputs, by its own executable or one that computes the same."""
         inputs, self._inputs = self._inputs, ()

@@ -15,7 +15,7 @@ from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.files import open_regular
-from webnn_py.core.messages import said
+from webnn_py.core.messages import describe_error
 from webnn_py.ir import Array
 
 RANDOM = "random"
@@ -72,7 +72,7 @@ def _read(path: Path) -> Array | Image:
         except (OSError, MemoryError, DataError):
             raise
         except Exception as error:  # of whatever a damaged header is taken for
-            raise DataError(f"{path} holds no array: {said(error)}") from error
+            raise DataError(f"{path} holds no array: {describe_error(error)}") from error
         if not isinstance(found, np.ndarray):
             raise DataError(f"{path} holds no array, but {type(found).__name__}")
         return found

@@ -44,7 +44,7 @@ def cache_folder() -> Path | None:
     return (Path(given) if Path(given).is_absolute() else home / ".cache") / "webnn_py"
 
 
-def recall(kind: str, key: str) -> str | None:
+def load_text(kind: str, key: str) -> str | None:
     """What was remembered under a key, if anything was."""
     path = _path(kind, key)
     if path is None:
@@ -61,14 +61,14 @@ def recall(kind: str, key: str) -> str | None:
     return text
 
 
-def remember(kind: str, key: str, text: str, most_bytes: int | None = None) -> None:
+def store_text(kind: str, key: str, text: str, max_bytes: int | None = None) -> None:
     """Remember a text; another process finds it whole or not at all.
 
     Args:
         kind: Of what it tells; a folder of its own.
         key: A text of any length, which is not kept.
         text: What to remember.
-        most_bytes: Of all files of the kind: those that were not used for longest go.
+        max_bytes: Of all files of the kind: those that were not used for longest go.
     """
     path = _path(kind, key)
     if path is None:
@@ -83,26 +83,26 @@ def remember(kind: str, key: str, text: str, most_bytes: int | None = None) -> N
         except BaseException:
             os.unlink(name)
             raise
-        if most_bytes is not None:
-            _forget_oldest(path.parent, most_bytes)
+        if max_bytes is not None:
+            _delete_oldest(path.parent, max_bytes)
 
 
-def recall_data(kind: str, key: str) -> Any:
-    """What `remember_data` kept under a key.
+def load_json(kind: str, key: str) -> Any:
+    """What `store_json` kept under a key.
 
     Raises:
         ValueError: That is nothing, or damaged.
     """
-    text = recall(kind, key) or ""
+    text = load_text(kind, key) or ""
     if text != _with_checksum(text[8:]):
         raise ValueError("the checksum is wrong")
     return json.loads(text[8:])
 
 
-def remember_data(kind: str, key: str, what: Any, most_bytes: int) -> None:
-    """Remember what JSON can hold; as `remember`."""
+def store_json(kind: str, key: str, what: Any, max_bytes: int) -> None:
+    """Remember what JSON can hold; as `store_text`."""
     text = json.dumps(what, separators=(",", ":"))
-    remember(kind, key, _with_checksum(text), most_bytes)
+    store_text(kind, key, _with_checksum(text), max_bytes)
 
 
 def _with_checksum(text: str) -> str:
@@ -110,7 +110,7 @@ def _with_checksum(text: str) -> str:
 
 
 @functools.cache
-def made_by(*folders: str) -> str:
+def source_fingerprint(*folders: str) -> str:
     """What tells the package's sources, or those in some folders, from others before a change."""
     root = Path(__file__).parents[1]
     found = hashlib.sha256()
@@ -123,7 +123,7 @@ def made_by(*folders: str) -> str:
     return f"{__version__} {found.hexdigest()}"
 
 
-def _forget_oldest(folder: Path, most_bytes: int) -> None:
+def _delete_oldest(folder: Path, max_bytes: int) -> None:
     """Remove files until those that are left take no more."""
     found = []
     for path in folder.iterdir():
@@ -133,7 +133,7 @@ def _forget_oldest(folder: Path, most_bytes: int) -> None:
                 found.append((status.st_mtime_ns, status.st_size, path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
-        if total <= most_bytes:
+        if total <= max_bytes:
             break
         path.unlink(missing_ok=True)
         total -= size

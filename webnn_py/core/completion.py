@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from webnn_py.core.errors import InvalidStateError, OperationError
 from webnn_py.core.exit_guard import stop_daemon
-from webnn_py.core.thread_priority import wake_at_once
+from webnn_py.core.thread_priority import shorten_slice
 
 T = TypeVar("T")
 
@@ -30,11 +30,11 @@ class Completion(Generic[T]):
     Unlike a `concurrent.futures.Future` it costs next to nothing where nobody waits on a thread.
     """
 
-    __slots__ = ("_callbacks", "_left", "_lock", "_outcome")
+    __slots__ = ("_callbacks", "_deferred", "_lock", "_outcome")
 
     def __init__(self) -> None:
         self._outcome: tuple[BaseException | None, Any] | None = None
-        self._left: Callable[[], None] | None = None
+        self._deferred: Callable[[], None] | None = None
         self._callbacks: list[Callable[[], object]] = []
         self._lock = RLock()  # a finalizer may fail what its own thread just resolves
 
@@ -93,7 +93,7 @@ class Completion(Generic[T]):
 
     def leave(self, work: Callable[[], None]) -> None:
         """Leave what is to be done for the result to this thread, which is about to wait for it."""
-        self._left = work
+        self._deferred = work
 
     def wait(self, timeout: float | None = None) -> T:
         """Block this thread for the result.
@@ -101,8 +101,8 @@ class Completion(Generic[T]):
         Raises:
             TimeoutError: It did not come within `timeout` seconds.
         """
-        if self._left is not None:
-            work, self._left = self._left, None
+        if self._deferred is not None:
+            work, self._deferred = self._deferred, None
             work()
         if self._outcome is None:
             arrived = threading.Lock()
@@ -137,7 +137,7 @@ class Completion(Generic[T]):
 
     async def _arrival(self) -> None:
         """Wait until it is done, well or not."""
-        wake_at_once()
+        shorten_slice()
         waiter = Waiter()
         self.on_done(waiter.end)
         try:
@@ -217,7 +217,7 @@ async def wait_or_cancel(
         if withdraw is not None:
             withdraw()
         if settle:
-            await settled_before(error, current)
+            await wait_settled(error, current)
         raise
 
 
@@ -240,7 +240,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
         return await work
 
 
-async def settled_before(error: BaseException, completion: Completion[Any]) -> None:
+async def wait_settled(error: BaseException, completion: Completion[Any]) -> None:
     """Wait until it is done, even in a task that an error ends, such as one that is cancelled."""
     if isinstance(error, GeneratorExit):  # the loop is gone
         return
@@ -302,20 +302,20 @@ class Waiter:
         result: What it ended with, once it has.
     """
 
-    __slots__ = ("_told", "loop", "result")
+    __slots__ = ("_event", "loop", "result")
 
     def __init__(self) -> None:
         self.result: Any = None
         self.loop: Any
         if _in_trio():
             trio: Any = sys.modules["trio"]
-            self.loop, self._told = trio.lowlevel.current_trio_token(), trio.Event()
+            self.loop, self._event = trio.lowlevel.current_trio_token(), trio.Event()
         else:
             self.loop = _running_loop()()
-            self._told = self.loop.create_future()
+            self._event = self.loop.create_future()
 
     def __await__(self) -> Generator[Any, None, None]:
-        told = self._told
+        told = self._event
         awaitable = told if hasattr(told, "__await__") else told.wait()
         awaited: Generator[Any, None, None] = awaitable.__await__()
         return awaited
@@ -359,14 +359,14 @@ def _wake(loop: Any, ended: Iterable[tuple[Waiter, Any]]) -> None:
 def _resume(ended: Iterable[tuple[Waiter, Any]]) -> None:
     for waiter, result in ended:
         waiter.result = result
-        if not waiter._told.done():
-            waiter._told.set_result(None)
+        if not waiter._event.done():
+            waiter._event.set_result(None)
 
 
 def _set(ended: Iterable[tuple[Waiter, Any]]) -> None:
     for waiter, result in ended:
         waiter.result = result
-        waiter._told.set()
+        waiter._event.set()
 
 
 def runs_event_loop() -> bool:
@@ -395,12 +395,12 @@ def check_interrupts_nothing(what: str) -> None:
 
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-RUNS_WORK = (
+LOCKING_FOLDERS = (
     PACKAGE + os.path.join("ordering", ""),
     PACKAGE + os.path.join("engines", "webgpu", "runtime", ""),
 )
 """Where all calls hold locks or run work, also in what they call."""
-HOLDS_LOCKS = tuple(
+LOCKING_FILES = tuple(
     PACKAGE + os.path.join(*file)
     for file in (
         ("core", "completion.py"),
@@ -430,7 +430,7 @@ def interrupts_own_call() -> bool:
         if file.startswith(PACKAGE):
             if frame.f_code is Completion.wait.__code__:  # nothing is held where a thread waits
                 return False
-            if file.startswith(RUNS_WORK) or (nearest and file in HOLDS_LOCKS):
+            if file.startswith(LOCKING_FOLDERS) or (nearest and file in LOCKING_FILES):
                 return True
             nearest = False
         frame = frame.f_back

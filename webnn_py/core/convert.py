@@ -19,7 +19,7 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import MLDimension, is_dimension
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.messages import did_you_mean, said, shown, type_name
+from webnn_py.core.messages import describe_error, did_you_mean, shown, type_name
 from webnn_py.core.shape_tracing import Traced
 
 MAX_UNSIGNED = 2**32 - 1
@@ -135,7 +135,7 @@ def mapping(value: object, what: str, error: type[MLError] = ValidationError) ->
     try:
         return dict(value)
     except Exception as cause:  # whatever its own methods raise
-        raise error(f"{what}: the mapping cannot be read: {said(cause)}") from cause
+        raise error(f"{what}: the mapping cannot be read: {describe_error(cause)}") from cause
 
 
 def string_list(value: object, what: str) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _number(value: object, what: str) -> int | float:
         return int(value) if isinstance(value, numbers.Integral) else _as_float(value)
     except Exception as error:  # whatever its own methods raise
         raise ValidationError(
-            f"{what}: got {shown(value)}, expected a number: {said(error)}"
+            f"{what}: got {shown(value)}, expected a number: {describe_error(error)}"
         ) from error
 
 
@@ -180,7 +180,7 @@ def items(value: object, what: str) -> list[Any]:
         members = list(itertools.islice(value, MAX_ITEMS + 1))
     except Exception as error:  # an array of rank 0, or whatever an iterator raises
         raise ValidationError(
-            f"{what}: got {shown(value)}, expected a list: {said(error)}"
+            f"{what}: got {shown(value)}, expected a list: {describe_error(error)}"
         ) from error
     if len(members) > MAX_ITEMS:
         raise ValidationError(f"{what}: got more than {MAX_ITEMS} members")

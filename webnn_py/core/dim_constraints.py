@@ -9,7 +9,7 @@ from typing import Any
 
 from webnn_py.core.dimensions import MLDimension, named, polynomial_of
 from webnn_py.core.polynomials import Polynomial, Quotient, Symbol, single
-from webnn_py.core.undecided_dims import MAX_SIZES, Question, narrowed
+from webnn_py.core.undecided_dims import MAX_NAMED_SIZES, Question, deciding_bounds
 
 MAX_FACTOR = 1 << 12
 """A size is taken for a multiple of this at most."""
@@ -17,17 +17,17 @@ _ELSE = 1009
 """What other sizes are meanwhile: nothing that quotients make 0 of."""
 
 
-def bounded(question: Question) -> tuple[str, int, int] | None:
+def find_bounds(question: Question) -> tuple[str, int, int] | None:
     """One size that a question is about, and bounds within which its answer is yes, or None."""
     relation, of = question
     if len(of.symbols) == 1:
-        return narrowed(question)
-    if len(of.symbols) > MAX_SIZES:
+        return deciding_bounds(question)
+    if len(of.symbols) > MAX_NAMED_SIZES:
         return None
     for name, symbol in of.symbols.items():
         others = {s.name: _within(s) for s in of.symbols.values() if s != symbol}
         alone = polynomial_of(_replaced(of, others))
-        found = narrowed((relation, alone)) if alone and alone.symbols else None
+        found = deciding_bounds((relation, alone)) if alone and alone.symbols else None
         if found is not None:
             size: Any = named(*found) if found[1] < found[2] else found[1]
             if _holds(relation, _replaced(of, {name: size})):
@@ -35,10 +35,10 @@ def bounded(question: Question) -> tuple[str, int, int] | None:
     return None
 
 
-def united(question: Question) -> list[tuple[str, str]]:
+def find_equal_pairs(question: Question) -> list[tuple[str, str]]:
     """Pairs of sizes that a question is about: if those of one were equal, its answer is yes."""
     relation, of = question
-    if len(of.symbols) > MAX_SIZES:
+    if len(of.symbols) > MAX_NAMED_SIZES:
         return []
     return [
         (one.name, other.name)
@@ -47,16 +47,16 @@ def united(question: Question) -> list[tuple[str, str]]:
     ]
 
 
-def paired(question: Question) -> tuple[str, str] | None:
+def find_required_pair(question: Question) -> tuple[str, str] | None:
     """The two sizes that must be equal, where a question asks just this; else None."""
     relation, of = question
     sizes = {((symbol, 1),) for symbol in of.symbols.values()}
     if relation != "==" or len(sizes) != 2 or sizes != of.terms.keys():
         return None
-    return next(iter(united(question)), None)
+    return next(iter(find_equal_pairs(question)), None)
 
 
-def following(question: Question) -> tuple[str, str] | None:
+def find_sum(question: Question) -> tuple[str, str] | None:
     """A size, and the sum of others that it must be, or None: `total` of `past + new == total`."""
     relation, of = question
     if relation != "==" or any(len(m) > 1 or m[0][1] > 1 for m in of.terms if m):
@@ -71,13 +71,13 @@ def following(question: Question) -> tuple[str, str] | None:
     return None
 
 
-def multiplied(question: Question) -> tuple[str, int] | None:
+def find_multiple(question: Question) -> tuple[str, int] | None:
     """One size and a factor: the answer is yes for all multiples of it, or None.
 
     So it is with sizes that are halved, rounded up, and doubled again.
     """
     relation, of = question
-    if relation != "==" or len(of.symbols) > MAX_SIZES:
+    if relation != "==" or len(of.symbols) > MAX_NAMED_SIZES:
         return None
     whole = math.lcm(*_divisors(of))
     factors = [n for n in range(2, min(whole, MAX_FACTOR) + 1) if whole % n == 0]

@@ -11,7 +11,13 @@ from webnn_py.core import polynomials
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
-from webnn_py.core.undecided_dims import MAX_SIZES, deciding, for_sizes, narrowed, note
+from webnn_py.core.undecided_dims import (
+    MAX_NAMED_SIZES,
+    deciding_bounds,
+    describe_bounds,
+    note,
+    suggest_bounds,
+)
 
 EXPONENTS = range(31)  # two to the highest is about as large as a dimension may be
 
@@ -199,7 +205,7 @@ class MLDimension:
         note(">=", polynomial)
         raise ValidationError(
             f"whether `{self} {relation} {other}` is not known"
-            f"{for_sizes(polynomial)}{deciding(polynomial)}"
+            f"{describe_bounds(polynomial)}{suggest_bounds(polynomial)}"
         )
 
 
@@ -242,8 +248,8 @@ def _floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
     low, high = polynomials.bounds(b)
     if low <= 0 <= high:
         raise ValidationError(
-            f"whether `{b} >= 1` is not known{for_sizes(b)}{deciding(b + polynomials.number(-1))};"
-            " by it something is divided"
+            f"whether `{b} >= 1` is not known{describe_bounds(b)}"
+            f"{suggest_bounds(b + polynomials.number(-1))}; by it something is divided"
         )
     if high < 0:
         return polynomials.floor_divided(a.scaled(-1), b.scaled(-1))
@@ -340,9 +346,9 @@ def check_divides(divisor: int, size: int, what: str) -> None:
         raise ValidationError(what)
     if isinstance(rest, MLDimension):
         raise ValidationError(
-            f"whether `{size} % {divisor} == 0` is not known{for_sizes(rest._polynomial)}; make the"
-            f" dimension a multiple (of one of the size n: n * {divisor}), or give its size in"
-            " dimensions="
+            f"whether `{size} % {divisor} == 0` is not known{describe_bounds(rest._polynomial)};"
+            f" make the dimension a multiple (of one of the size n: n * {divisor}), or give its"
+            " size in dimensions="
         )
 
 
@@ -366,7 +372,7 @@ def undecided(got: object, expected: object) -> str:
             return ""
         if not found:
             note("==", over._polynomial)
-            sizes = for_sizes(over._polynomial)
+            sizes = describe_bounds(over._polynomial)
             found = f"; whether `{a} == {b}` is not known{sizes}{_equating(a, b, over)}"
     return found
 
@@ -383,8 +389,8 @@ def _equating(a: object, b: object, over: MLDimension) -> str:
     """What would make two sizes equal whose difference is given, as the end of a message."""
     if symbol_of(a) is not None and symbol_of(b) is not None:
         return "; give both one name"
-    found = narrowed(("==", over._polynomial))
+    found = deciding_bounds(("==", over._polynomial))
     if found is not None:
         return f"; give dimensions={{{found[0]!r}: {found[1]}}}"
-    names = ", ".join(f"{name!r}: …" for name in over.names[:MAX_SIZES])
+    names = ", ".join(f"{name!r}: …" for name in over.names[:MAX_NAMED_SIZES])
     return f"; give dimensions={{{names}}} with sizes for which it is so, or make one of the other"

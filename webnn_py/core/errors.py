@@ -123,7 +123,7 @@ def file_error(error: OSError, path: object, message: str) -> FileError:
 
 
 @contextlib.contextmanager
-def naming(what: str) -> Iterator[None]:
+def prefix_errors(what: str) -> Iterator[None]:
     """Have errors begin with what failed."""
     try:
         yield
@@ -131,7 +131,7 @@ def naming(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from error.__cause__
 
 
-def telling_of_memory(function: Callable[P, T]) -> Callable[P, T]:
+def convert_memory_errors(function: Callable[P, T]) -> Callable[P, T]:
     """Have a function raise an OperationError where Python has no memory left."""
 
     @functools.wraps(function)
@@ -144,7 +144,7 @@ def telling_of_memory(function: Callable[P, T]) -> Callable[P, T]:
     return told
 
 
-def root_of(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """What failed first, to be kept: a copy, so that it holds no frames and what they hold."""
     root = getattr(error, "root", None)
     if isinstance(root, BaseException):
@@ -155,8 +155,8 @@ def root_of(error: BaseException) -> BaseException:
         return OperationError(f"{type(error).__name__}: {error}")
 
 
-def consequence(what: str, root: BaseException) -> OperationError:
-    """What fails because of a failure before; see `root_of`."""
+def caused_by(what: str, root: BaseException) -> OperationError:
+    """What fails because of a failure before; see `root_cause`."""
     notes = "".join(f", {note}" for note in getattr(root, "__notes__", ())[:1])
     made = OperationError(f"{what} failed: {root}{notes}")
     made.root = root

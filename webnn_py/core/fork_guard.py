@@ -17,7 +17,7 @@ FORKED = (
 )
 
 
-def in_child(callback: Callable[[], None]) -> None:
+def after_fork_in_child(callback: Callable[[], None]) -> None:
     """Call `callback` first thing in every child process that os.fork() makes from now on."""
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(after_in_child=callback)
@@ -26,7 +26,7 @@ def in_child(callback: Callable[[], None]) -> None:
 _LEFT: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def leave_in_child(thing: object) -> None:
+def keep_alive_in_child(thing: object) -> None:
     """Give nothing of this back in a child process: a library or an object of one with threads."""
     _LEFT.add(thing)
 
@@ -38,13 +38,13 @@ def _leave() -> None:
 
     for thing in _LEFT:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-    end_without_libraries()
+    skip_library_exit_handlers()
 
 
-in_child(_leave)
+after_fork_in_child(_leave)
 
 
-def end_without_libraries() -> None:
+def skip_library_exit_handlers() -> None:
     """End this process, when it does, before libraries wait for threads that it does not have.
 
     They registered that with the C library, which calls what was registered last first.

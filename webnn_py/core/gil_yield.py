@@ -14,20 +14,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-EVERY = 0.002
+YIELD_INTERVAL_S = 0.002
 """Seconds between two offers."""
 
-PAUSE = 2e-4
+YIELD_SLEEP_S = 2e-4
 """Seconds to sleep: a thread that waits takes this long to wake, and must not find it taken."""
 
-OFTEN = 5e-4
-"""As `EVERY`, of work that nobody waits for: an await takes the interpreter several times."""
+BACKGROUND_INTERVAL_S = 5e-4
+"""Seconds between two offers of background work, which no caller waits for."""
 
-LONG_PAUSE = 2e-3
-"""As `PAUSE`, of such work."""
+BACKGROUND_SLEEP_S = 2e-3
+"""As `YIELD_SLEEP_S`, of such work."""
 
-LONGER_PAUSE = 2e-2
-"""As `LONG_PAUSE`, while somebody waits for other work."""
+CONTENDED_SLEEP_S = 2e-2
+"""As `BACKGROUND_SLEEP_S`, while somebody waits for other work."""
 
 
 class Abandoned(BaseException):
@@ -45,7 +45,7 @@ _awaited: set[object] = set()
 
 def enable() -> None:
     """Be courteous on this thread from now on."""
-    _state.due = time.perf_counter() + EVERY
+    _state.due = time.perf_counter() + YIELD_INTERVAL_S
 
 
 def enabled() -> bool:
@@ -53,7 +53,7 @@ def enabled() -> bool:
     return _state.due != float("inf")
 
 
-def in_background() -> bool:
+def is_in_background() -> bool:
     """Whether nobody waits for what is done here."""
     return _state.needless is not None
 
@@ -64,15 +64,17 @@ def checkpoint() -> None:
         return
     needless = _state.needless
     time.sleep(_pause())
-    _state.due = time.perf_counter() + (EVERY if needless is None else OFTEN)
+    _state.due = time.perf_counter() + (
+        YIELD_INTERVAL_S if needless is None else BACKGROUND_INTERVAL_S
+    )
     if needless is not None and needless():
         raise Abandoned
 
 
 def _pause() -> float:
-    if not in_background():
-        return PAUSE
-    return LONGER_PAUSE if _awaited else LONG_PAUSE
+    if not is_in_background():
+        return YIELD_SLEEP_S
+    return CONTENDED_SLEEP_S if _awaited else BACKGROUND_SLEEP_S
 
 
 @contextlib.contextmanager

@@ -13,12 +13,12 @@ from webnn_py.core.errors import InvalidStateError
 
 T = TypeVar("T")
 
-Held = Mapping[Hashable, int]
+MemoryUse = Mapping[Hashable, int]
 """Bytes of memory, by whatever tells its pieces apart."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CacheLimits:
     """How much is kept; what was used last is so anyhow.
 
     Attributes:
@@ -26,15 +26,15 @@ class Room:
         most_bytes: Bytes of memory, None for no limit; what all that is kept shares does not count.
     """
 
-    most: int = 512
-    most_bytes: int | None = 1 << 30
+    max_entries: int = 512
+    max_bytes: int | None = 1 << 30
 
 
-def _nothing(made: object) -> Held:
+def _nothing(entry: object) -> MemoryUse:
     return {}
 
 
-class _Made(Completion[T]):
+class _Entry(Completion[T]):
     """What is made for a key.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Made(Completion[T]):
         self.maker = threading.get_ident()
 
 
-class RecentlyUsed(Generic[T]):
+class LRUCache(Generic[T]):
     """What was made for a key, kept for the keys used last; made once, whoever asks meanwhile.
 
     Args:
@@ -61,17 +61,17 @@ class RecentlyUsed(Generic[T]):
     def __init__(
         self,
         make: Callable[[Any], T],
-        room: Room,
-        held: Callable[[T], Held] = _nothing,
-        then: Callable[[RecentlyUsed[T], Any, T], None] | None = None,
+        limits: CacheLimits,
+        memory_use: Callable[[T], MemoryUse] = _nothing,
+        on_created: Callable[[LRUCache[T], Any, T], None] | None = None,
     ) -> None:
         self._make = make
-        self._room = room
-        self._held = held
-        self._then = then
-        self._made: dict[Hashable, _Made[T]] = {}  # the one used last is the last one
+        self._limits = limits
+        self._memory_use = memory_use
+        self._on_created = on_created
+        self._entries: dict[Hashable, _Entry[T]] = {}  # the one used last is the last one
         self._latest: tuple[Hashable, T] | None = None
-        self._memory = _Memory()
+        self._memory = _SharedMemory()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> T:
@@ -82,27 +82,27 @@ class RecentlyUsed(Generic[T]):
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
-        mine: _Made[T] | None = None
+        mine: _Entry[T] | None = None
         try:
             with self._lock:
-                made = self._made.pop(key, None)
-                if made is None:
-                    made = mine = _Made()
-                self._made[key] = made
+                entry = self._entries.pop(key, None)
+                if entry is None:
+                    entry = mine = _Entry()
+                self._entries[key] = entry
             if mine is not None:
                 self._fill(key, mine)
         except BaseException as error:  # an interrupt may come before `_fill` begins
             if mine is not None:
                 self._refuse(key, mine, error)
             raise
-        if made.maker == threading.get_ident() and not made.done:
+        if entry.maker == threading.get_ident() and not entry.done:
             raise InvalidStateError(
                 "a finalizer or signal handler asked for what this thread was in the midst of"
                 " compiling; hand that to another thread, or do it later"
             )
-        result = made.wait()
+        result = entry.wait()
         with self._lock:
-            if self._made.get(key) is made:
+            if self._entries.get(key) is entry:
                 self._latest = key, result
         return result
 
@@ -112,84 +112,84 @@ class RecentlyUsed(Generic[T]):
         if latest is not None and latest[0] == key:
             return latest[1]
         with self._lock:
-            found = self._made.get(key)
+            found = self._entries.get(key)
             if found is None or not found.done:
                 return None
-            self._made[key] = self._made.pop(key)
+            self._entries[key] = self._entries.pop(key)
             self._latest = key, found.wait()
             return self._latest[1]
 
-    def replace(self, key: Hashable, before: T, made: T) -> None:
+    def replace(self, key: Hashable, before: T, entry: T) -> None:
         """Have something else for a key, if it is there and still has what it had before."""
-        done: _Made[T] = _Made()
-        done.set_result(made)
-        held = self._held(made)
+        done: _Entry[T] = _Entry()
+        done.set_result(entry)
+        memory_use = self._memory_use(entry)
         with self._lock:
-            if key not in self._memory or self._made[key].wait() is not before:
+            if key not in self._memory or self._entries[key].wait() is not before:
                 return
-            self._made[key] = done
+            self._entries[key] = done
             self._memory.drop(key)
-            self._memory.add(key, held)
+            self._memory.add(key, memory_use)
             if self._latest is not None and self._latest[0] == key:
                 self._latest = None
-            self._make_room()
+            self._evict()
 
-    def _fill(self, key: Hashable, made: _Made[T]) -> None:
+    def _fill(self, key: Hashable, entry: _Entry[T]) -> None:
         result = self._make(key)
-        made.set_result(result)
+        entry.set_result(result)
         with self._lock:
-            self._memory.add(key, self._held(result))
-            self._make_room()
-        if self._then is not None:
-            self._then(self, key, result)
+            self._memory.add(key, self._memory_use(result))
+            self._evict()
+        if self._on_created is not None:
+            self._on_created(self, key, result)
 
-    def _refuse(self, key: Hashable, made: _Made[T], error: BaseException) -> None:
+    def _refuse(self, key: Hashable, entry: _Entry[T], error: BaseException) -> None:
         """It is not made, unless it was before the error."""
         with self._lock:
-            if not made.done and self._made.get(key) is made:
-                del self._made[key]
-        made.set_exception(error)
+            if not entry.done and self._entries.get(key) is entry:
+                del self._entries[key]
+        entry.set_exception(error)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """Drop what was used first until the rest fits."""
-        room, memory = self._room, self._memory
-        there = [key for key in self._made if key in memory]
+        limits, memory = self._limits, self._memory
+        there = [key for key in self._entries if key in memory]
         for place, key in enumerate(there):
             kept = len(there) - place
-            is_small = room.most_bytes is None or memory.own_bytes() <= room.most_bytes
-            if kept <= room.most and (is_small or kept == 1):
+            is_small = limits.max_bytes is None or memory.own_bytes() <= limits.max_bytes
+            if kept <= limits.max_entries and (is_small or kept == 1):
                 break
-            del self._made[key]
+            del self._entries[key]
             memory.drop(key)
-        if self._latest is not None and self._latest[0] not in self._made:
+        if self._latest is not None and self._latest[0] not in self._entries:
             self._latest = None
 
 
-class _Memory:
+class _SharedMemory:
     """The memory of several things, and which pieces all of them have."""
 
     def __init__(self) -> None:
-        self._held: dict[Hashable, Held] = {}
+        self._memory_use: dict[Hashable, MemoryUse] = {}
         self._users: Counter[Hashable] = Counter()
         self._sizes: dict[Hashable, int] = {}
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._held
+        return key in self._memory_use
 
-    def add(self, key: Hashable, held: Held) -> None:
+    def add(self, key: Hashable, memory_use: MemoryUse) -> None:
         """Count one more."""
-        self._held[key] = held
-        self._users.update(held.keys())
-        self._sizes.update(held)
+        self._memory_use[key] = memory_use
+        self._users.update(memory_use.keys())
+        self._sizes.update(memory_use)
 
     def drop(self, key: Hashable) -> None:
         """Count one less."""
-        for piece in self._held.pop(key):
+        for piece in self._memory_use.pop(key):
             self._users[piece] -= 1
             if not self._users[piece]:
                 del self._users[piece], self._sizes[piece]
 
     def own_bytes(self) -> int:
         """The bytes of what not all of them have."""
-        everyone = len(self._held)
+        everyone = len(self._memory_use)
         return sum(self._sizes[piece] for piece, users in self._users.items() if users < everyone)

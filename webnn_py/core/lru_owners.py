@@ -7,36 +7,36 @@ import weakref
 from typing import Protocol
 
 
-class Keeper(Protocol):
+class CacheOwner(Protocol):
     """Keeps something that costs memory."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Keep nothing; called from any thread."""
 
 
-class LastUsed:
+class LRUOwners:
     """Keepers, of which those that were used last go on; they are not kept alive.
 
     Args:
         most: How many.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._keepers: weakref.WeakKeyDictionary[Keeper, None] = weakref.WeakKeyDictionary()
-        self._latest: weakref.ref[Keeper] | None = None
+    def __init__(self, max_owners: int) -> None:
+        self._max_owners = max_owners
+        self._owners: weakref.WeakKeyDictionary[CacheOwner, None] = weakref.WeakKeyDictionary()
+        self._latest: weakref.ref[CacheOwner] | None = None
         self._lock = threading.Lock()
 
-    def use(self, keeper: Keeper) -> None:
+    def use(self, owner: CacheOwner) -> None:
         """Told that one keeps something, or is used."""
-        if self._latest is not None and self._latest() is keeper:
+        if self._latest is not None and self._latest() is owner:
             return
         with self._lock:
-            self._keepers.pop(keeper, None)
-            self._keepers[keeper] = None
-            self._latest = weakref.ref(keeper)
-            others = list(self._keepers)[: -self._most]
+            self._owners.pop(owner, None)
+            self._owners[owner] = None
+            self._latest = weakref.ref(owner)
+            others = list(self._owners)[: -self._max_owners]
             for other in others:
-                del self._keepers[other]
+                del self._owners[other]
         for other in others:
-            other.let_go()
+            other.release()

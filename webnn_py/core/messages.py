@@ -100,7 +100,7 @@ def _is_awaitable(value: object) -> bool:
     return any("__await__" in type.__getattribute__(base, "__dict__") for base in mro)
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error of somebody else's code in a message: its type and what it says."""
     try:
         text = printable(str(error))
@@ -130,7 +130,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def suggesting_options(function: Callable[P, T]) -> Callable[P, T]:
+def suggest_options(function: Callable[P, T]) -> Callable[P, T]:
     """Have a function say which option may have been meant by one that it does not have.
 
     The error is Python's own TypeError, as for every call that does not fit a signature.
@@ -194,7 +194,7 @@ class Suggesting:
                 continue
             kinds = [parameter.kind for parameter in inspect.signature(member).parameters.values()]
             if name == "__init__" or inspect.Parameter.KEYWORD_ONLY in kinds:
-                setattr(cls, name, suggesting_options(member))
+                setattr(cls, name, suggest_options(member))
 
     if not TYPE_CHECKING:
 

@@ -15,7 +15,7 @@ from webnn_py.core.polynomials import MAX_DIMENSION, Range, Symbol
 from webnn_py.core.shapes import Shape
 
 ANY_SIZE: Range = (1, MAX_DIMENSION)
-SEVERAL = 4
+TYPICAL_BATCH_SIZE = 4
 """A size that is taken for those of requests that are computed together."""
 _ANONYMOUS = "?"
 _SCOPES = itertools.count(1)
@@ -184,13 +184,13 @@ def typical_sizes(symbols: Mapping[str, Symbol]) -> dict[str, int]:
     }
 
 
-def sizes_to_come(symbols: Mapping[str, Symbol], first: Mapping[str, int]) -> list[dict[str, int]]:
+def likely_sizes(symbols: Mapping[str, Symbol], first: Mapping[str, int]) -> list[dict[str, int]]:
     """Sizes near those that may come behind the first ones.
 
     What serves a size of 1, which broadcasts, serves no others: several are taken for it, too.
     """
     several = {
-        name: min(SEVERAL, symbols[name].high) if size == 1 else size
+        name: min(TYPICAL_BATCH_SIZE, symbols[name].high) if size == 1 else size
         for name, size in first.items()
     }
     near = [dict(first)] if set(first.values()) != {1} else []

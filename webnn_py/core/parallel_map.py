@@ -11,13 +11,15 @@ from webnn_py.core import gil_yield
 
 T = TypeVar("T")
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Memory is no faster for more."""
-WORTH_THREADS = 1 << 24
+MIN_PARALLEL_BYTES = 1 << 24
 """Bytes from which on it takes longer than to begin threads."""
 
 
-def at_once(works: Sequence[Callable[[], T]], size: int, threads: int = MOST_THREADS) -> list[T]:
+def parallel_map(
+    works: Sequence[Callable[[], T]], size: int, threads: int = MAX_THREADS
+) -> list[T]:
     """What functions return, in their order.
 
     Args:
@@ -29,7 +31,7 @@ def at_once(works: Sequence[Callable[[], T]], size: int, threads: int = MOST_THR
         Exception: What the first function raises that fails; the others end before.
     """
     threads = min(threads, len(works), os.cpu_count() or 1)
-    if threads <= 1 or size < WORTH_THREADS:
+    if threads <= 1 or size < MIN_PARALLEL_BYTES:
         return [work() for work in works]
     with ThreadPoolExecutor(
         threads, thread_name_prefix="webnn-memory", initializer=gil_yield.enable

@@ -389,7 +389,7 @@ _Variable = Symbol | Quotient | _Remainder
 _Powers = tuple[tuple[Any, int], ...]  # of variables
 _Number = int | Fraction
 _Terms = Mapping[_Powers, _Number]
-MOST_CORNERS = 6
+MAX_CORNER_VARIABLES = 6
 """Variables at most whose every combination of lowest and highest value is tried."""
 
 
@@ -445,7 +445,7 @@ def _box_bounds(terms: _Terms, within: Callable[[_Variable], Range]) -> tuple[_N
     variables = sorted({variable for powers in terms for variable, _ in powers}, key=str)
     ranges = {variable: within(variable) for variable in variables}
     linear = all(power == 1 for powers in terms for _, power in powers)
-    if linear and len(variables) <= MOST_CORNERS:
+    if linear and len(variables) <= MAX_CORNER_VARIABLES:
         corners = itertools.product(*(ranges[variable] for variable in variables))
         values = [_value(terms, dict(zip(variables, at, strict=True))) for at in corners]
         return min(values), max(values)

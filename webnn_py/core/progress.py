@@ -23,7 +23,9 @@ class _State(threading.local):
 _state = _State()
 
 
-def told(tell: BuildProgress | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def with_progress(
+    tell: BuildProgress | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
     """Do work on this thread; `tell` is called there as its parts are done.
 
     Raises:
@@ -52,7 +54,7 @@ def told(tell: BuildProgress | None, work: Callable[P, T], *args: P.args, **kwar
         _state.tell = before
 
 
-def counted(done: Iterable[T], total: int) -> Iterator[T]:
+def report_each(done: Iterable[T], total: int) -> Iterator[T]:
     """Things that take their time, each told of as it comes."""
     tell = _state.tell
     if tell is None or not total:

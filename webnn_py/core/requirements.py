@@ -7,7 +7,7 @@ from types import ModuleType
 
 from webnn_py.core.errors import NotSupportedError
 
-OLDEST = {
+MIN_VERSIONS = {
     "numpy": "1.26",
     "onnx": "1.17",  # 1.16 tells no 4-bit integers from their bytes
     "onnxruntime": "1.27",  # erf of NaN is 1 in 1.26, 1.20 takes no weights at an address
@@ -24,7 +24,7 @@ def check_version(library: ModuleType) -> None:
         NotSupportedError: It is.
     """
     name, found = library.__name__, str(getattr(library, "__version__", ""))
-    oldest = OLDEST[name]
+    oldest = MIN_VERSIONS[name]
     numbers = re.match(r"\d+(\.\d+)*", found)
     if numbers is not None and _numbers(numbers[0]) < _numbers(oldest):
         raise NotSupportedError(

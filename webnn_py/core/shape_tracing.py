@@ -28,7 +28,7 @@ MARK = re.compile("«([0-9]+)»")
 _FUNCTIONS = ("ceil", "floor", "inf", "nan")
 """Of `math`, in calculations."""
 
-MOST_LINES = 100
+MAX_FUNCTION_LINES = 100
 """Of a generated function: Python compiles it in one go, for which an event loop may wait."""
 
 _MARKS = itertools.count()
@@ -128,8 +128,10 @@ class Trace:
                 lines.append(line)
                 needed.update(map(int, re.findall(r"\bn\[(\d+)\]", line)))
         lines.reverse()
-        starts = range(0, len(lines), MOST_LINES)
-        parts = [_function(lines[start : start + MOST_LINES]) for start in checkpoints(starts)]
+        starts = range(0, len(lines), MAX_FUNCTION_LINES)
+        parts = [
+            _function(lines[start : start + MAX_FUNCTION_LINES]) for start in checkpoints(starts)
+        ]
 
         def calculated(sizes: Mapping[str, int]) -> tuple[Numbers, int] | None:
             numbers: dict[int, Any] = {}
@@ -216,7 +218,7 @@ def _operator(
         if key not in known:
             one, two = (other, self) if turned else (self, other)
             text = f"{_text(one)} {sign} {_text(two)}"
-            made = function(number_now(one), number_now(two))
+            made = function(traced_value(one), traced_value(two))
             names = self.names | other.names if isinstance(other, Traced) else self.names
             always = divisor(_divisor(one), _divisor(two)) if isinstance(made, int) else 1
             known[key] = self.trace.make(text, made, names, always)
@@ -233,7 +235,7 @@ def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
             return NotImplemented
         key, known = _key(sign, self, other), self.trace.known
         if key not in known:
-            holds = function(self.number, number_now(other))
+            holds = function(self.number, traced_value(other))
             self.trace.ask(f"({_text(self)} {sign} {_text(other)}) is {holds}")
             known[key] = holds
         return known[key]
@@ -241,7 +243,7 @@ def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
     return compared
 
 
-def number_now(value: Any) -> Any:
+def traced_value(value: Any) -> Any:
     """A number, or what a traced one is for the sizes that are traced: for what is right anyhow."""
     return value.number if isinstance(value, Traced) else value
 

@@ -21,16 +21,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LONG = 0.02
+LONG_RUN_SECONDS = 0.02
 """Seconds of one run from which on it pays: threads of short ones would wait for cores often."""
 
-NICENESS = 5
+NICENESS_STEP = 5
 """How much is added; where others compute all the time, too, it leaves a quarter of a core."""
 
-SLICE = 10_000_000
+LONG_SLICE_NS = 10_000_000
 """Nanoseconds; not for threads that may have the interpreter, which others then wait for."""
 
-SHORT_SLICE = 1_000_000
+SHORT_SLICE_NS = 1_000_000
 """The same of threads that wake for a moment: less than others have on two cores or more."""
 
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
@@ -41,8 +41,8 @@ _NUMBERS = itertools.count()
 
 
 class _State(threading.local):
-    may_stand_back = False
-    wakes_at_once = False
+    may_lower = False
+    has_short_slice = False
 
 
 _state = _State()
@@ -50,17 +50,17 @@ _state = _State()
 
 def enable() -> None:
     """Have this thread stand back once its work takes long: it is the package's own."""
-    _state.may_stand_back = True
+    _state.may_lower = True
 
 
-def takes(seconds: float) -> None:
+def note_duration(seconds: float) -> None:
     """Work of this thread took so long, or will: the thread stands back where that is long."""
-    if seconds >= LONG and _state.may_stand_back:
-        _state.may_stand_back = False
-        stand_back()
+    if seconds >= LONG_RUN_SECONDS and _state.may_lower:
+        _state.may_lower = False
+        lower_priority()
 
 
-def stand_back(thread: int | None = None, slices: bool = False) -> None:
+def lower_priority(thread: int | None = None, slices: bool = False) -> None:
     """Have a thread leave its core sooner.
 
     Not where its scheduling was chosen, nor on systems other than Linux, where niceness is that of
@@ -76,30 +76,30 @@ def stand_back(thread: int | None = None, slices: bool = False) -> None:
     with contextlib.suppress(OSError):  # it may be forbidden, or the thread have ended
         if os.sched_getscheduler(thread) != os.SCHED_OTHER:
             return
-        niceness = min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+        niceness = min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS_STEP)
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
         if slices:
-            _set_slice(thread, niceness, SLICE)
+            _set_slice(thread, niceness, LONG_SLICE_NS)
 
 
-def wake_at_once() -> None:
+def shorten_slice() -> None:
     """Have this thread get a core as soon as it wakes, from threads that compute for long.
 
     It has the same share of the cores as before. Not where its scheduling was chosen, nor on other
     systems.
     """
-    if _state.wakes_at_once:
+    if _state.has_short_slice:
         return
-    _state.wakes_at_once = True
-    _set_own_slice(SHORT_SLICE)
+    _state.has_short_slice = True
+    _set_own_slice(SHORT_SLICE_NS)
 
 
-def wakes_at_once() -> bool:
+def has_short_slice() -> bool:
     """Whether this thread does: those that it begins have its slices."""
-    return _state.wakes_at_once
+    return _state.has_short_slice
 
 
-def forget_slice() -> None:
+def reset_slice() -> None:
     """Have this thread's slices be the system's, and not those of the thread that began it."""
     _set_own_slice(0)
 
@@ -120,7 +120,7 @@ def _set_slice(thread: int, niceness: int, nanoseconds: int) -> None:
         ctypes.CDLL(None).syscall(number, thread, attributes, 0)
 
 
-def begun_by(make: Callable[[], T]) -> tuple[T, list[int]]:
+def call_and_find_threads(make: Callable[[], T]) -> tuple[T, list[int]]:
     """What a function gives, and the threads of a library's own that it began, where that is known.
 
     Threads have the name of the one that begins them, which is a new one here.

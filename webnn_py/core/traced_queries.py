@@ -33,7 +33,7 @@ def divides(divisor: int, number: int) -> bool:
     return is_zero(number % divisor)
 
 
-def may_follow_later(*numbers: int) -> bool:
+def can_defer(*numbers: int) -> bool:
     """Whether what is best for them may follow what is compiled sooner, as somebody waits."""
     for number in numbers:
         if is_traced(number) and number.trace.for_any:
@@ -42,7 +42,7 @@ def may_follow_later(*numbers: int) -> bool:
     return False
 
 
-def keep_below(number: int, most: int) -> None:
+def require_below(number: int, most: int) -> None:
     """Have a number stay below another for other sizes, too, if it does for those traced."""
     if is_traced(number) and number.number < most:
         bool(number < most)

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from webnn_py.core import polynomials
 from webnn_py.core.polynomials import MAX_DIMENSION, Polynomial, Symbol
 
-GREATEST_LEAST = 1 << 20
+MAX_SUGGESTED_LOW = 1 << 20
 """No size is asked to be greater: what holds only for such ones is taken to hold for none."""
 
-MAX_SIZES = 8
+MAX_NAMED_SIZES = 8
 """Of more sizes no bounds are looked for that would decide something, nor are all of them named."""
 
 Question = tuple[str, Polynomial]
@@ -21,7 +21,7 @@ _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
-def questions() -> Iterator[list[Question]]:
+def record_questions() -> Iterator[list[Question]]:
     """What rules ask of open dimensions and is not known, for one who can choose the bounds."""
     found: list[Question] = []
     token = _asked.set(found)
@@ -32,13 +32,13 @@ def questions() -> Iterator[list[Question]]:
 
 
 def note(relation: str, of: Polynomial) -> None:
-    """Tell whom `questions` has told that this is not known."""
+    """Tell whom `record_questions` has told that this is not known."""
     asked = _asked.get()
     if asked is not None:
         asked.append((relation, of))
 
 
-def narrowed(question: Question) -> tuple[str, int, int] | None:
+def deciding_bounds(question: Question) -> tuple[str, int, int] | None:
     """The one size that a question is about, and the bounds within which its answer is yes.
 
     None where it is about several, or the answer is never yes.
@@ -48,7 +48,7 @@ def narrowed(question: Question) -> tuple[str, int, int] | None:
         return None
     (symbol,) = of.symbols.values()
     name, low, high = symbol.name, symbol.low, symbol.high
-    most = max(low, GREATEST_LEAST)
+    most = max(low, MAX_SUGGESTED_LOW)
     rises = of.evaluate({name: high}) > of.evaluate({name: low})
 
     def turn(least: int) -> int:
@@ -62,29 +62,29 @@ def narrowed(question: Question) -> tuple[str, int, int] | None:
     return (name, low, high) if low <= min(high, most) else None
 
 
-def for_sizes(of: Polynomial) -> str:
+def describe_bounds(of: Polynomial) -> str:
     """The bounds of the sizes that something follows from, in a message."""
-    told = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)[:MAX_SIZES]]
-    told += ["…"] * (len(of.symbols) > MAX_SIZES)
+    told = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)[:MAX_NAMED_SIZES]]
+    told += ["…"] * (len(of.symbols) > MAX_NAMED_SIZES)
     return f" for {', '.join(told)}"
 
 
-def deciding(of: Polynomial) -> str:
+def suggest_bounds(of: Polynomial) -> str:
     """Bounds of one size for which something is never negative, as the end of a message."""
-    for symbol in _sorted(of) if len(of.symbols) <= MAX_SIZES else ():
+    for symbol in _sorted(of) if len(of.symbols) <= MAX_NAMED_SIZES else ():
 
         def holds(low: int, high: int, symbol: Symbol = symbol) -> bool:
             return polynomials.bounds(of, {symbol: (low, high)})[0] >= 0
 
         if holds(symbol.high, symbol.high):
             low = _first(symbol.low, symbol.high, lambda n: holds(n, symbol.high))  # noqa: B023
-            if low <= max(symbol.low, GREATEST_LEAST):
+            if low <= max(symbol.low, MAX_SUGGESTED_LOW):
                 high = symbol.high if symbol.high < MAX_DIMENSION else None
                 return f"; give dimensions={{{symbol.name!r}: {(low, high)}}}"
         if holds(symbol.low, symbol.low):
             above = _first(symbol.low, symbol.high, lambda n: not holds(symbol.low, n))  # noqa: B023
             return f"; give dimensions={{{symbol.name!r}: {(symbol.low, above - 1)}}}"
-    names = ", ".join(repr(symbol.name) for symbol in _sorted(of)[:MAX_SIZES])
+    names = ", ".join(repr(symbol.name) for symbol in _sorted(of)[:MAX_NAMED_SIZES])
     return f"; give dimensions= with narrower bounds of {names}"
 
 

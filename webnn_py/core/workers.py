@@ -144,7 +144,7 @@ class Workers:
         # A daemon, as Python waits for others, which go on computing, before it calls what tells
         # these to end. It keeps these workers, so that Python's end waits for work of those that
         # nobody else has any more.
-        inherits = thread_priority.wakes_at_once()
+        inherits = thread_priority.has_short_slice()
         thread = threading.Thread(target=self._run_all, args=(inherits,), name=name, daemon=True)
         self._threads.append(thread)
         try:
@@ -161,7 +161,7 @@ class Workers:
 
     def _run_all(self, inherits_slice: bool) -> None:
         if inherits_slice:
-            thread_priority.forget_slice()
+            thread_priority.reset_slice()
         gil_yield.enable()
         if self._computes:
             thread_priority.enable()
@@ -172,7 +172,7 @@ class Workers:
                 work()
             except BaseException as error:
                 fail(error)
-            thread_priority.takes(time.perf_counter() - begun)
+            thread_priority.note_duration(time.perf_counter() - begun)
             del item, work, fail  # not to be kept alive while this waits
             with self._lock:
                 self._done += 1

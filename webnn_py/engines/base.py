@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.lru_cache import Held
+from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.awaited import AwaitedRun, HostRun
 from webnn_py.engines.device_loss import Loss
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
-from webnn_py.memory.allocation import Ends, new_array
-from webnn_py.memory.host_arrays import Lent
+from webnn_py.memory.allocation import OutputSpecs, new_array
+from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, MemoryLocation, Region
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor_config import Executor
@@ -81,7 +81,7 @@ class Executable(ABC):
         """The generated code, where there is any."""
         return ""
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """The memory that it takes: bytes, by what tells the pieces apart (and is not kept).
 
         What several executables have, such as weights, is the same piece in each.
@@ -142,7 +142,7 @@ class HostExecutable(Executable):
             OperationError: It failed. Any other exception becomes one that names the engine.
         """
 
-    def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
+    def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
         """Compute the outputs into new arrays of these shapes and data types; else as `run`."""
         outputs = [new_array(shape, dtype) for shape, dtype in ends]
         self.run(inputs, outputs)
@@ -196,7 +196,7 @@ class Queue(ABC):
         """The memory of a tensor that is written."""
 
     @abstractmethod
-    def write(self, storage: Any, lent: Lent) -> Run:
+    def write(self, storage: Any, lent: BorrowedArray) -> Run:
         """Write host memory into a tensor."""
 
     @abstractmethod

@@ -70,7 +70,7 @@ class SlicedRun(ABC):
         """How much of it is recorded, 0 to 1."""
 
     @abstractmethod
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give its memory back; the context is gone."""
 
 

@@ -16,15 +16,15 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.gil_yield import checkpoints
-from webnn_py.core.lru_cache import Held
-from webnn_py.core.messages import LOG, said, type_name
+from webnn_py.core.lru_cache import MemoryUse
+from webnn_py.core.messages import LOG, describe_error, type_name
 from webnn_py.engines.base import AtSizes, CannotCompile, Engine, Executable, HostExecutable
 from webnn_py.engines.device import DeviceExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.partition import Part, Segment, segments, split
 from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.ir import Array, Graph, Node, Value, format_graph
-from webnn_py.memory.allocation import Ends, new_array
+from webnn_py.memory.allocation import OutputSpecs, new_array
 from webnn_py.memory.plan import last_uses
 
 S = TypeVar("S")
@@ -134,7 +134,11 @@ def _opened(segment: Segment[Engine]) -> AtSizes | None:
     try:
         return segment.engine.compile_open(segment.graph)
     except Exception as error:  # whatever an engine raises
-        LOG.info("engine %s compiles for each set of sizes: %s", segment.engine.name, said(error))
+        LOG.info(
+            "engine %s compiles for each set of sizes: %s",
+            segment.engine.name,
+            describe_error(error),
+        )
         return None
 
 
@@ -177,7 +181,9 @@ def _compiled(
         LOG.warning("engine %s cannot compile, %s runs it: %s", engine.name, last.name, error)
         return _compiled(replace(segment, engine=last), last, compile_by)
     except Exception as error:  # whatever an engine raises
-        raise OperationError(f"engine {engine.name!r} cannot compile: {said(error)}") from error
+        raise OperationError(
+            f"engine {engine.name!r} cannot compile: {describe_error(error)}"
+        ) from error
     if isinstance(engine, HostEngine) and not isinstance(made, HostExecutable):
         raise OperationError(
             f"engine {engine.name!r}: `compile` gave {type_name(made)}, expected a HostExecutable"
@@ -302,10 +308,12 @@ class SegmentedExecutable(HostExecutable):
         """The engines' generated code."""
         return "\n".join(filter(None, (step.executable.code() for step in self._steps)))
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """What the segments hold."""
         return {
-            piece: size for step in self._steps for piece, size in step.executable.held().items()
+            piece: size
+            for step in self._steps
+            for piece, size in step.executable.memory_use().items()
         }
 
 
@@ -359,7 +367,7 @@ class PlainMemoryExecutable(HostExecutable):
             if written is not target:
                 np.copyto(target, written)
 
-    def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
+    def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
         """As the executable."""
         return _call(self._engine, self._executable.new_results, inputs, ends)
 
@@ -377,9 +385,9 @@ class PlainMemoryExecutable(HostExecutable):
         """As the executable."""
         return self._executable.code()
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """As the executable."""
-        return self._executable.held()
+        return self._executable.memory_use()
 
 
 def _call(
@@ -393,7 +401,7 @@ def _call(
     except MLError:
         raise
     except Exception as error:  # whatever an engine raises
-        raise OperationError(f"engine {engine!r}: {said(error)}") from error
+        raise OperationError(f"engine {engine!r}: {describe_error(error)}") from error
 
 
 def _profiled(

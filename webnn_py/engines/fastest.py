@@ -81,7 +81,7 @@ class FastestEngine(HostEngine):
         medians = {} if self._anew else _known(key, engines)
         if not medians:
             built, medians = self._measured(recipe, build)
-            cache.remember(KIND, key, json.dumps(medians), MOST_BYTES)
+            cache.store_text(KIND, key, json.dumps(medians), MOST_BYTES)
         name = _chosen(medians, engines)
         self.name, self.medians = name, medians
         return built.get(name) or build(engines[name])
@@ -177,7 +177,7 @@ def _medians(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
 def _known(key: str, engines: Container[str]) -> dict[str, float]:
     """What was measured before; nothing where that is damaged."""
     try:
-        found: Any = json.loads(cache.recall(KIND, key) or "{}")
+        found: Any = json.loads(cache.load_text(KIND, key) or "{}")
         return {name: float(found[name]) for name in found if name in engines}
     except (ValueError, TypeError):
         return {}

@@ -16,8 +16,8 @@ from webnn_py.core.messages import shown
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
-from webnn_py.memory.allocation import aligned
-from webnn_py.memory.host_arrays import Lent
+from webnn_py.memory.allocation import aligned_array
+from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Run
 
@@ -48,14 +48,14 @@ class HostQueue(Queue):
 
     def allocate(self, descriptor: Descriptor) -> Array:
         """A zeroed array, aligned for any engine and for those it is shared with."""
-        return aligned(np.zeros, descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
+        return aligned_array(np.zeros, descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
 
     def target(self, storage: Any) -> Array:
         """The tensor's array, which others may have memory in."""
         array: Array = storage
         return array
 
-    def write(self, storage: Any, lent: Lent) -> Run:
+    def write(self, storage: Any, lent: BorrowedArray) -> Run:
         """Copy into the tensor's array."""
         return lambda: np.copyto(storage, lent.array)
 

@@ -69,7 +69,7 @@ class BoundInputs:
                 self.constants = constants
                 self.initialized = True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give the memory back; the graph cannot be run any more."""
         with self._lock:
             known, self.initialized = self.constants, True

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.errors import MLError, NotSupportedError, OperationError, ValidationError
-from webnn_py.core.messages import LOG, did_you_mean, said, shown, type_name
+from webnn_py.core.messages import LOG, describe_error, did_you_mean, shown, type_name
 from webnn_py.engines.fastest import FastestEngine
 from webnn_py.engines.host import HostEngine
 
@@ -232,10 +232,12 @@ def _loaded(name: str) -> Make:
         raise
     except ImportError as error:
         raise NotSupportedError(
-            f"engine {shown(name)} cannot be imported: {said(error)}"
+            f"engine {shown(name)} cannot be imported: {describe_error(error)}"
         ) from error
     except Exception as error:  # whatever a package raises
-        raise OperationError(f"engine {shown(name)} cannot be imported: {said(error)}") from error
+        raise OperationError(
+            f"engine {shown(name)} cannot be imported: {describe_error(error)}"
+        ) from error
     return make
 
 
@@ -247,7 +249,9 @@ def _make(name: str, make: Make, options: Mapping[str, Any]) -> object:
     except MLError:
         raise
     except Exception as error:  # whatever a package raises
-        raise OperationError(f"engine {shown(name)} cannot be made: {said(error)}") from error
+        raise OperationError(
+            f"engine {shown(name)} cannot be made: {describe_error(error)}"
+        ) from error
 
 
 def _check_options(name: str, make: Make, options: Mapping[str, Any]) -> None:

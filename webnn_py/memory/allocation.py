@@ -11,11 +11,11 @@ import numpy as np
 from webnn_py.core.errors import OperationError
 from webnn_py.ir import Array, Shape
 
-Ends = Collection[tuple[Shape, np.dtype[Any]]]
+OutputSpecs = Collection[tuple[Shape, np.dtype[Any]]]
 """Shapes and data types, in the order of a graph's outputs."""
 ALIGNMENT = 64
 """Bytes: a line of the cache, which the widest stores fill, and what XLA asks for not to copy."""
-LARGE = 1 << 14
+MIN_ALIGNED_BYTES = 1 << 14
 """Bytes from which on that pays; what is smaller is made as fast as can be."""
 
 
@@ -25,12 +25,12 @@ def new_array(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     Raises:
         OperationError: There is no memory for it.
     """
-    if math.prod(shape) * dtype.itemsize >= LARGE:
-        return aligned(np.empty, shape, dtype)
+    if math.prod(shape) * dtype.itemsize >= MIN_ALIGNED_BYTES:
+        return aligned_array(np.empty, shape, dtype)
     return _made(np.empty, shape, dtype)
 
 
-def aligned(
+def aligned_array(
     make: Callable[..., Array],
     shape: Sequence[int],
     dtype: np.dtype[Any],

@@ -13,14 +13,14 @@ import numpy as np
 
 from webnn_py.ir import Array
 
-PIECE = 1 << 14
+WRITE_BYTES = 1 << 14
 """Bytes of one call. The system takes as large blocks of memory as that, and large ones may have to
 be made free first; in a virtual machine they may have been given back to its host, which takes ten
 times of the time. Beside other threads an array is written by one call: each lets go of the
 interpreter, and a thread that computes keeps it for milliseconds."""
 
 
-class NamelessFile(mmap.mmap):
+class AnonymousFile(mmap.mmap):
     """A file and the memory that it is mapped to, for reading.
 
     It is written by calls: those take memory for many pages at once, and tell of a full disk.
@@ -29,7 +29,7 @@ class NamelessFile(mmap.mmap):
     _descriptor: int
 
     @classmethod
-    def of_size(cls, size: int) -> NamelessFile:
+    def of_size(cls, size: int) -> AnonymousFile:
         """A new one, which takes as much of the disk as is written to it.
 
         Raises:
@@ -58,7 +58,7 @@ class NamelessFile(mmap.mmap):
             OSError: The disk is full.
         """
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        piece = PIECE if threading.active_count() == 1 else len(data)
+        piece = WRITE_BYTES if threading.active_count() == 1 else len(data)
         done = 0
         while done < len(data):
             done += os.pwrite(self._descriptor, data[done : done + piece], first + done)

@@ -10,12 +10,14 @@ import numpy as np
 
 from webnn_py.ir import Array, Shape
 
-QUICK = 1 << 20
+MAX_JOINED_BYTES = 1 << 20
 """Bytes that are copied in less time than it takes to have the interpreter again: NumPy gives it
 away for each array, and an event loop that is busy takes it for milliseconds."""
 
 
-def joined(parts: Sequence[Array], axis: int, shape: Shape, size: int, counts: list[int]) -> Array:
+def join_rows(
+    parts: Sequence[Array], axis: int, shape: Shape, size: int, counts: list[int]
+) -> Array:
     """Arrays one behind the other, with copies of the last row up to a shape.
 
     Args:
@@ -32,13 +34,13 @@ def joined(parts: Sequence[Array], axis: int, shape: Shape, size: int, counts: l
     if missing:
         row = shape[axis] // size
         parts = [*parts, *[_places(last, axis, last.shape[axis] - row, row)] * missing]
-    if axis == 0 and math.prod(shape) * last.itemsize <= QUICK:
+    if axis == 0 and math.prod(shape) * last.itemsize <= MAX_JOINED_BYTES:
         return np.ndarray(shape, last.dtype, b"".join([part.data for part in parts]))
     return np.concatenate(parts, axis, out=np.empty(shape, last.dtype))
 
 
-def parted(array: Array, axis: int, size: int, counts: list[int]) -> Iterable[Array]:
-    """Views of what `joined` made, or what follows from it: the rows of each part."""
+def split_rows(array: Array, axis: int, size: int, counts: list[int]) -> Iterable[Array]:
+    """Views of what `join_rows` made, or what follows from it: the rows of each part."""
     row = array.shape[axis] // size
     if axis == 0 and min(counts) == max(counts):  # mostly they are, and this is quick
         places = counts[0] * row

@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 
-from webnn_py.core.parallel_map import MOST_THREADS, WORTH_THREADS, at_once
+from webnn_py.core.parallel_map import MAX_THREADS, MIN_PARALLEL_BYTES, parallel_map
 from webnn_py.ir import Array
 
-PAGE = 1 << 21
+HUGE_PAGE_BYTES = 1 << 21
 """Bytes of a huge page, which one thread is to write."""
 
 
@@ -17,13 +17,13 @@ def copy(target: Array, source: Array) -> None:
     """Copy an array into another one of its shape and data type."""
     size = source.nbytes
     contiguous = target.flags.c_contiguous and source.flags.c_contiguous
-    if size < WORTH_THREADS or not contiguous:
+    if size < MIN_PARALLEL_BYTES or not contiguous:
         np.copyto(target, source)
         return
     into, given = (array.reshape(-1).view(np.uint8) for array in (target, source))
-    step = -(-size // (MOST_THREADS * PAGE)) * PAGE
+    step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
     works = [
         functools.partial(np.copyto, into[at : at + step], given[at : at + step])
         for at in range(0, size, step)
     ]
-    at_once(works, size)
+    parallel_map(works, size)

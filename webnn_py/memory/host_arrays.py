@@ -11,18 +11,18 @@ import numpy as np
 
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType
-from webnn_py.core.errors import DataError, MLError, ValidationError, telling_of_memory
-from webnn_py.core.messages import said, shown, type_name
+from webnn_py.core.errors import DataError, MLError, ValidationError, convert_memory_errors
+from webnn_py.core.messages import describe_error, shown, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Shape
 from webnn_py.memory import array_remedies, copying
-from webnn_py.memory.allocation import aligned
-from webnn_py.memory.copying import PAGE
+from webnn_py.memory.allocation import aligned_array
+from webnn_py.memory.copying import HUGE_PAGE_BYTES
 from webnn_py.memory.overlap import overlaps_itself
 
 KDL_CPU = 1
 
-HUGE = 1 << 22
+SLOW_COPY_BYTES = 1 << 22
 """Bytes from which on a copy takes about a millisecond."""
 
 
@@ -78,7 +78,7 @@ def array_of(value: Any) -> Array:
         raise
     except Exception as error:  # whatever its own methods raise
         raise DataError(
-            f"the memory of the {type_name(value)} cannot be taken: {said(error)}"
+            f"the memory of the {type_name(value)} cannot be taken: {describe_error(error)}"
         ) from error
     if array is None:
         raise DataError(f"got {type_name(value)}, expected an array, a buffer or a DLPack tensor")
@@ -185,7 +185,7 @@ def plain_arrays(
     return arrays
 
 
-def plain_copies(
+def plain_array_copies(
     given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
 ) -> list[Array] | None:
     """As `plain_arrays`, but copies, which nobody else may change."""
@@ -196,7 +196,7 @@ def plain_copies(
         array = given.get(name)
         if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
             return None
-        copies.append(copied(array))
+        copies.append(aligned_copy(array))
     return copies
 
 
@@ -209,7 +209,7 @@ def _is_just(array: Array, descriptor: Descriptor) -> bool:
     return array.dtype == wanted and flags.c_contiguous and flags.aligned
 
 
-def private(array: Array, value: Any) -> Array:
+def snapshot(array: Array, value: Any) -> Array:
     """The array that was made of `value`, or a copy where it lies in memory that may change.
 
     Args:
@@ -220,26 +220,26 @@ def private(array: Array, value: Any) -> Array:
         resource = resource_of(value)
         if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
             return array
-    return copied(array)
+    return aligned_copy(array)
 
 
-def copied(array: Array) -> Array:
+def aligned_copy(array: Array) -> Array:
     """A copy in C order, aligned, that nobody else has.
 
     What takes less than a millisecond keeps the interpreter: else other threads run meanwhile,
     which keep an event loop waiting.
     """
-    if array.nbytes < PAGE:
+    if array.nbytes < HUGE_PAGE_BYTES:
         return np.ndarray(array.shape, array.dtype, array.tobytes())
-    made = aligned(np.empty, array.shape, array.dtype, PAGE)
-    if array.nbytes < HUGE and array.flags.c_contiguous:
+    made = aligned_array(np.empty, array.shape, array.dtype, HUGE_PAGE_BYTES)
+    if array.nbytes < SLOW_COPY_BYTES and array.flags.c_contiguous:
         made.data.cast("B")[:] = array.data.cast("B")
     else:
         copying.copy(made, array)
     return made
 
 
-class Lent:
+class BorrowedArray:
     """An array of the user's, who may change it when the call has returned that was given it.
 
     Args:
@@ -318,7 +318,7 @@ def plain_copy(array: Array) -> Array:
     return np.array(array, order="C", copy=True)
 
 
-def unshared(array: Array) -> Array:
+def immutable_copy(array: Array) -> Array:
     """The same, which is the array itself where it is all of a bytes object: that never changes."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
@@ -327,7 +327,7 @@ def unshared(array: Array) -> Array:
     return array if whole and array.flags.aligned else plain_copy(array)
 
 
-@telling_of_memory
+@convert_memory_errors
 def constant_array(
     value: Any,
     data_type: str | None,

@@ -10,17 +10,17 @@ from collections.abc import Callable, Collection, Iterable
 from webnn_py.ir import Array
 from webnn_py.memory.mmap_lookup import mappings_of
 
-LARGE = 1 << 24
+MIN_TRIMMED_BYTES = 1 << 24
 """Bytes of weights from which on it is worth the milliseconds that it takes."""
 
 
-def give_back(weights: Collection[Array]) -> None:
+def trim_memory(weights: Collection[Array]) -> None:
     """Give back what is needed no more once passes have read weights, or a library has its own.
 
     They freed copies, much of which the C library keeps for later; and a library has most weights
     in an order of its own, so that those in mapped files are seldom read again.
     """
-    if sum(array.nbytes for array in weights) >= LARGE:
+    if sum(array.nbytes for array in weights) >= MIN_TRIMMED_BYTES:
         _forget_pages(weights)
         _trim()(0)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from webnn_py.ir import Array
-from webnn_py.memory.anonymous_file import NamelessFile
+from webnn_py.memory.anonymous_file import AnonymousFile
 
 MAPS = "/proc/self/maps"
 """Where Linux says what is mapped."""
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """Where an array lies in a file.
 
     Attributes:
@@ -57,13 +57,13 @@ def mappings_of(arrays: Iterable[Array]) -> list[mmap.mmap]:
 
 
 @contextlib.contextmanager
-def places(arrays: Mapping[str, Array]) -> Iterator[dict[str, Place]]:
+def find_file_ranges(arrays: Mapping[str, Array]) -> Iterator[dict[str, FileRange]]:
     """Where arrays lie, by name: those in files that can be opened by their names until the end.
 
-    A `NamelessFile` has a name for that long.
+    A `AnonymousFile` has a name for that long.
     """
     mappings = mappings_of(arrays.values())
-    nameless = [mapping for mapping in mappings if isinstance(mapping, NamelessFile)]
+    nameless = [mapping for mapping in mappings if isinstance(mapping, AnonymousFile)]
     with contextlib.ExitStack() as names:
         regions = list(_linked(nameless, names)) if nameless else []
         if len(nameless) < len(mappings):
@@ -71,16 +71,18 @@ def places(arrays: Mapping[str, Array]) -> Iterator[dict[str, Place]]:
         yield dict(_found(arrays, regions))
 
 
-def _found(arrays: Mapping[str, Array], regions: Iterable[_Region]) -> Iterator[tuple[str, Place]]:
+def _found(
+    arrays: Mapping[str, Array], regions: Iterable[_Region]
+) -> Iterator[tuple[str, FileRange]]:
     for name, array in arrays.items():
         first = array.ctypes.data
         for region in regions:
             if region.first <= first and first + array.nbytes <= region.end:
                 offset = first - region.first + region.offset
-                yield name, Place(*os.path.split(region.path), offset, array.nbytes)
+                yield name, FileRange(*os.path.split(region.path), offset, array.nbytes)
 
 
-def _linked(files: Iterable[NamelessFile], names: contextlib.ExitStack) -> Iterator[_Region]:
+def _linked(files: Iterable[AnonymousFile], names: contextlib.ExitStack) -> Iterator[_Region]:
     """Files in a folder that `names` removes; none where they cannot have names."""
     try:
         folder = tempfile.mkdtemp(prefix="webnn-")

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_py.core.errors import DataError, MLError
 from webnn_py.ir import Array
 
-WORK: Any = 10_000
+MAX_SEARCH_STEPS: Any = 10_000
 """Steps of NumPy's search for an element that two strided arrays share."""
 
 
@@ -37,7 +37,7 @@ MemoryLocation = Array | Span
 """What work reads or writes."""
 
 
-def check_apart(
+def check_disjoint(
     targets: Mapping[str, MemoryLocation],
     error: type[MLError] = DataError,
     kind: str = "output",
@@ -82,7 +82,7 @@ def _overlap(a: MemoryLocation, b: MemoryLocation) -> bool:
     if isinstance(b, Span) or not np.may_share_memory(a, b):
         return False
     try:
-        return np.shares_memory(a, b, max_work=WORK)
+        return np.shares_memory(a, b, max_work=MAX_SEARCH_STEPS)
     except np.exceptions.TooHardError:  # interleaved in a way that takes long to tell apart
         return True
 

@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Hashable)
 Steps = Sequence[tuple[Sequence[T], Sequence[T]]]
 """What each step reads and writes, in order."""
 
-MOST_VALUES = 2000
+MAX_VALUES_PLACED_BY_SIZE = 2000
 """Values that are also placed by their size, which takes longer than in their order."""
 
 
@@ -51,7 +51,7 @@ def last_uses(steps: Steps[T]) -> dict[T, int]:
     return last
 
 
-def lives_of(steps: Steps[T], sizes: Mapping[T, int]) -> dict[T, tuple[int, int]]:
+def lifetimes(steps: Steps[T], sizes: Mapping[T, int]) -> dict[T, tuple[int, int]]:
     """The first and the last step of each value that is placed; arguments as of `plan_buffers`."""
     last = last_uses(steps)
     lives: dict[T, tuple[int, int]] = {}
@@ -62,7 +62,7 @@ def lives_of(steps: Steps[T], sizes: Mapping[T, int]) -> dict[T, tuple[int, int]
     return lives
 
 
-def most_at_once(lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]) -> int:
+def peak_bytes(lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]) -> int:
     """Bytes of the values that live at the same time, at most."""
     changes: Counter[int] = Counter()
     for value, (first, last) in lives.items():
@@ -79,10 +79,10 @@ def plan_buffers(steps: Steps[T], sizes: Mapping[T, int]) -> Plan[T]:
         sizes: Bytes of the values to place; values not in it (inputs, constants, outputs that the
             caller owns) are left out.
     """
-    lives = lives_of(steps, sizes)
-    bound = most_at_once(lives, sizes)
+    lives = lifetimes(steps, sizes)
+    bound = peak_bytes(lives, sizes)
     slots, capacity = _in_order(lives, sizes)
-    if bound < sum(capacity) and len(slots) <= MOST_VALUES:
+    if bound < sum(capacity) and len(slots) <= MAX_VALUES_PLACED_BY_SIZE:
         other_slots, other_capacity = _by_size(lives, sizes)
         if sum(other_capacity) < sum(capacity):
             slots, capacity = other_slots, other_capacity

@@ -16,8 +16,8 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert
 from webnn_py.core.errors import NotSupportedError, ValidationError
-from webnn_py.core.messages import suggesting_options, type_name
-from webnn_py.core.progress import BuildProgress, told
+from webnn_py.core.messages import suggest_options, type_name
+from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.core.requirements import check_version
 from webnn_py.ops.operand import MLOperand
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to", "load", "to_onnx"]
 
 
-@suggesting_options
+@suggest_options
 def load(
     path_or_model: Any,
     ctx: MLContext,
@@ -65,11 +65,11 @@ def load(
     shapes = {} if input_shapes is None else convert.mapping(input_shapes, "onnx: input_shapes")
     model = importing.Model(path_or_model)
     known = {} if constants is None else convert.mapping(constants, "onnx: constants")
-    graph: MLGraph = told(progress, importing.built, ctx, model, shapes, known)
+    graph: MLGraph = with_progress(progress, importing.built, ctx, model, shapes, known)
     return graph
 
 
-@suggesting_options
+@suggest_options
 def add_to(
     builder: MLGraphBuilder, model: Any, inputs: Mapping[str, Any] | None = None
 ) -> dict[str, MLOperand]:

@@ -21,7 +21,7 @@ import onnx
 
 from webnn_py.api.session import Session
 from webnn_py.core import cache, gil_yield
-from webnn_py.core.parallel_map import MOST_THREADS, at_once
+from webnn_py.core.parallel_map import MAX_THREADS, parallel_map
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Graph
 from webnn_py.onnx.inputs import InputShapes
@@ -63,22 +63,22 @@ class KnownModel:
             and cache.cache_folder() is not None
             and not debug_level()
         ):
-            versions = cache.made_by(), onnx.__version__, np.__version__
+            versions = cache.source_fingerprint(), onnx.__version__, np.__version__
             self._key = repr((*versions, rewrites, dict(shapes), model.structure))
             model.parts = {}
 
-    def recall(self) -> tuple[Graph, Graph] | None:
+    def load(self) -> tuple[Graph, Graph] | None:
         """The recipe and the graph after the engine's passes; None if they are not known."""
         if not self._key:
             return None
         try:
-            found = cache.recall_data(KIND, self._key)
+            found = cache.load_json(KIND, self._key)
             return _read(found, self._model)
         except (ValueError, TypeError, LookupError, SyntaxError, OSError):
             return None  # damaged, of a file with other weights, or written by somebody else
 
-    def remember(self, recipe: Graph, optimized: Graph, recorder: Recorder) -> None:
-        """Keep what `recall` gives for later.
+    def store(self, recipe: Graph, optimized: Graph, recorder: Recorder) -> None:
+        """Keep what `load` gives for later.
 
         Args:
             recipe: The model as it was imported.
@@ -91,7 +91,7 @@ class KnownModel:
             found = _written(self._model, recipe, optimized, recorder)
         except PlainGraphError:
             return
-        cache.remember_data(KIND, self._key, found, MOST_BYTES)
+        cache.store_json(KIND, self._key, found, MOST_BYTES)
 
 
 def _digest(contents: Any) -> str:
@@ -102,7 +102,7 @@ def _digests(model: Model) -> list[str]:
     """Those of each large weight, piece by piece."""
     views = [memoryview(model.part(place)) for place in model.places]
     pieces = [view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE)]
-    return at_once([partial(_digest, piece) for piece in pieces], sum(map(len, pieces)))
+    return parallel_map([partial(_digest, piece) for piece in pieces], sum(map(len, pieces)))
 
 
 class _Reading:
@@ -231,7 +231,7 @@ def _read(found: Mapping[str, Any], model: Model) -> tuple[Graph, Graph] | None:
         return compute(kind, text, each, arrays, evaluate)
 
     wanted = sorted({number for graph in found["graphs"] for _, number in graph["constants"]})
-    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    threads = min(MAX_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(threads, "webnn-weights", gil_yield.enable) as pool:
         reading = _Reading(model, pool)
         computed = {

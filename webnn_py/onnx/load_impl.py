@@ -57,7 +57,7 @@ def built(
     """
     session = session_of(ctx)
     known = KnownModel(model, shapes, session)
-    found = None if constants else known.recall()
+    found = None if constants else known.load()
     if found is not None:
         recipe, optimized = found
         return MLGraph(CompiledGraph(session, recipe, lambda _: session.compile_as(optimized)))
@@ -74,7 +74,7 @@ def built(
     recipe = recorded(builder, outputs(builder, made))
     graph = MLGraph(CompiledGraph(session, recipe, compile))
     for optimized in () if constants else rewritten:  # none of a graph with open dimensions
-        known.remember(recipe, optimized, recorder)
+        known.store(recipe, optimized, recorder)
     return graph
 
 

@@ -11,12 +11,18 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import onnx
 
-from webnn_py.core.dim_constraints import bounded, following, multiplied, paired, united
+from webnn_py.core.dim_constraints import (
+    find_bounds,
+    find_equal_pairs,
+    find_multiple,
+    find_required_pair,
+    find_sum,
+)
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import MAX_DIMENSION
-from webnn_py.core.undecided_dims import questions
+from webnn_py.core.undecided_dims import record_questions
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]
@@ -105,17 +111,17 @@ class NarrowerError(Exception):
 @contextmanager
 def narrowing() -> Iterator[None]:
     """What is not known for all sizes is a NarrowerError, where it would be known for fewer."""
-    with questions() as asked:
+    with record_questions() as asked:
         try:
             yield
         except ValidationError as error:
             if not asked:
                 raise
-            same, multiple = paired(asked[0]), multiplied(asked[0])
-            bounds = None if same or multiple else bounded(asked[0])
-            likely = () if bounds or same or multiple else united(asked[0])
+            same, multiple = find_required_pair(asked[0]), find_multiple(asked[0])
+            bounds = None if same or multiple else find_bounds(asked[0])
+            likely = () if bounds or same or multiple else find_equal_pairs(asked[0])
             rest = not (bounds or same or multiple or likely)
-            follows = following(asked[0]) if rest else None
+            follows = find_sum(asked[0]) if rest else None
             if rest and not follows:
                 raise
             raise NarrowerError(bounds, same, multiple, likely, follows) from error

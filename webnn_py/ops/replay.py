@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webnn_py.core.errors import naming
+from webnn_py.core.errors import prefix_errors
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.open_dims import check_sizes, evaluated
 from webnn_py.core.shapes import check_dimensions
@@ -72,7 +72,7 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
         check_dimensions(value.shape, value.data_type)
     for node in fixed.nodes:
         for value in node.outputs:
-            with naming(titled(node.op, node.label)):
+            with prefix_errors(titled(node.op, node.label)):
                 check_dimensions(value.shape, value.data_type)
     return fixed
 

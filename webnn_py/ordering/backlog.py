@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.operation import Operation, ParkedOperation
 
-MOST_BYTES = 64 << 20
+MAX_KEPT_BYTES = 64 << 20
 """Bytes that work may keep before new work has to wait; what is parked does not count."""
 
 
@@ -20,7 +20,7 @@ class Backlog:
     def __init__(self) -> None:
         self._works: dict[Operation, None] = {}
         self._bytes = 0
-        self._most = MOST_BYTES
+        self._most = MAX_KEPT_BYTES
 
     @property
     def has_room(self) -> bool:
@@ -37,18 +37,18 @@ class Backlog:
         if operation in self._works:
             del self._works[operation]
             self._bytes -= operation.kept_bytes
-            if self._bytes <= MOST_BYTES:
-                self._most = MOST_BYTES
+            if self._bytes <= MAX_KEPT_BYTES:
+                self._most = MAX_KEPT_BYTES
 
-    def measure(self, held: Iterable[Held]) -> None:
+    def measure(self, held: Iterable[ParkedOperation]) -> None:
         """Find out how much is parked now, of all work that is held."""
         parked = _parked(held)
-        self._most = MOST_BYTES + sum(
+        self._most = MAX_KEPT_BYTES + sum(
             operation.kept_bytes for operation in self._works if operation.held in parked
         )
 
 
-def _parked(held: Iterable[Held]) -> set[Held]:
+def _parked(held: Iterable[ParkedOperation]) -> set[ParkedOperation]:
     """What waits for a timeline, or behind what does."""
     pending = [one for one in held if one.waiting]
     found = set(pending)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from webnn_py.core.errors import OperationError
 from webnn_py.ordering.hazards import Overtakes
-from webnn_py.ordering.operation import Held, Operation, Point
+from webnn_py.ordering.operation import Operation, ParkedOperation, Point
 from webnn_py.ordering.timeline_state import TimelineState
 from webnn_py.ordering.wait_graph import Node, Search, first_held, label_of, later, sooner
 
@@ -23,7 +23,7 @@ def overtaking(operation: Operation) -> Overtakes | None:
     return _After(operation).__contains__
 
 
-def deadlock(held: Held) -> OperationError | None:
+def deadlock(held: ParkedOperation) -> OperationError | None:
     """Why held work can never run, if it has to wait for itself.
 
     It has to where all that was accepted to signal what it waits for waits for it.
@@ -57,7 +57,7 @@ class _After:
         self._first = min(map(label_of, starts), default=0)
         self._free: set[Node] = set()  # that has not to wait for it
 
-    def __contains__(self, held: Held) -> bool:
+    def __contains__(self, held: ParkedOperation) -> bool:
         if held in self._after.found:
             return True
         if not self._after.found or label_of(held) < self._first or held in self._free:
@@ -80,15 +80,17 @@ class _After:
 
     def _raises(self, node: Node) -> bool:
         """Whether it is a value that the other work raises a timeline to, or a higher one."""
-        if isinstance(node, Held):
+        if isinstance(node, ParkedOperation):
             return False
         value = self._signals.get(node.timeline)
         return value is not None and value <= node.value
 
 
-def _path(start: Held) -> list[str] | None:
+def _path(start: ParkedOperation) -> list[str] | None:
     """How held work has to wait for itself, in words; None if it has not."""
-    came_from: dict[Held, tuple[Held, Operation, Point | None] | None] = {start: None}
+    came_from: dict[ParkedOperation, tuple[ParkedOperation, Operation, Point | None] | None] = {
+        start: None
+    }
     scanned: dict[object, int] = {}
     pending = [start]
     while pending:
@@ -106,7 +108,9 @@ def _path(start: Held) -> list[str] | None:
     return None
 
 
-def _before(held: Held, scanned: dict[object, int]) -> list[tuple[Operation, Point | None]]:
+def _before(
+    held: ParkedOperation, scanned: dict[object, int]
+) -> list[tuple[Operation, Point | None]]:
     """What must be done before held work, but for what was scanned before.
 
     With each the point for which; None if they share memory.
@@ -131,11 +135,11 @@ def _told(work: Operation, point: Point | None) -> str:
     )
 
 
-def _unmet(held: Held) -> list[Point]:
+def _unmet(held: ParkedOperation) -> list[Point]:
     return held.unmet() if held.must_wait() else []
 
 
-def _stuck(start: Held) -> set[Held]:
+def _stuck(start: ParkedOperation) -> set[ParkedOperation]:
     """Of the held work that some work may have to wait for: what can never run."""
     stuck, pending = {start}, [start]
     watched: set[TimelineState] = set()
@@ -160,7 +164,7 @@ def _stuck(start: Held) -> set[Held]:
     return stuck
 
 
-def _is_stuck(held: Held, stuck: set[Held]) -> bool:
+def _is_stuck(held: ParkedOperation, stuck: set[ParkedOperation]) -> bool:
     """Whether held work can never run if some other work cannot."""
     if not held.blockers.isdisjoint(stuck):
         return True

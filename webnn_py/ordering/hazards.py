@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from webnn_py.memory.overlap import EVERYTHING, Region
-from webnn_py.ordering.operation import Held
+from webnn_py.ordering.operation import ParkedOperation
 
-Overtakes = Callable[[Held], bool]
+Overtakes = Callable[[ParkedOperation], bool]
 """Whether new work comes before work that is held."""
 
 
@@ -22,7 +22,7 @@ class _Turn:
         writes: Whether it writes.
     """
 
-    works: dict[Held, None]
+    works: dict[ParkedOperation, None]
     writes: bool
 
 
@@ -38,7 +38,7 @@ class _Gap:
 
     place: int
     readers: _Turn | None = None
-    after: dict[Held, None] = field(default_factory=dict)
+    after: dict[ParkedOperation, None] = field(default_factory=dict)
 
 
 class _Users:
@@ -81,7 +81,9 @@ class _Users:
             end, place, step = place, place - step, step * 2
         return bisect.bisect_left(turns, True, max(0, place + 1), end, key=comes_after)
 
-    def neighbours(self, gap: _Gap, writes: bool) -> tuple[list[Held], list[Held]]:
+    def neighbours(
+        self, gap: _Gap, writes: bool
+    ) -> tuple[list[ParkedOperation], list[ParkedOperation]]:
         """What must be done before new work, and what it must be done before."""
         turns, place = self.turns, gap.place
         following = place if gap.readers is None else place + 1
@@ -92,7 +94,7 @@ class _Users:
             before += [held for held in gap.readers.works if held not in gap.after]
         return before, after
 
-    def insert(self, held: Held, gap: _Gap, writes: bool) -> None:
+    def insert(self, held: ParkedOperation, gap: _Gap, writes: bool) -> None:
         """Add new work."""
         made = _Turn({held: None}, writes)
         if gap.readers is None:
@@ -106,7 +108,7 @@ class _Users:
             parted = [turn for turn in (gap.readers, made, behind) if turn.works]
             self.turns[gap.place : gap.place + 1] = parted
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: ParkedOperation) -> None:
         """It is done, so that it stands in the first turn."""
         for place, turn in enumerate(self.turns):
             if held in turn.works:
@@ -128,7 +130,9 @@ class Hazards:
         self._longest: dict[int, int] = {}  # bytes of a region of each owner
         self._everything = _Users(EVERYTHING)
 
-    def place(self, held: Held, overtakes: Overtakes | None) -> tuple[list[Held], list[Held]]:
+    def place(
+        self, held: ParkedOperation, overtakes: Overtakes | None
+    ) -> tuple[list[ParkedOperation], list[ParkedOperation]]:
         """Add new work.
 
         Args:
@@ -139,8 +143,8 @@ class Hazards:
         Returns:
             What must be done before it, and what it must be done before.
         """
-        before: dict[Held, None] = {}
-        after: dict[Held, None] = {}
+        before: dict[ParkedOperation, None] = {}
+        after: dict[ParkedOperation, None] = {}
         gaps: list[tuple[_Users, _Gap, bool]] = []
         for region, writes in _accesses(held):
             own = self._users(region)
@@ -155,7 +159,7 @@ class Hazards:
             users.insert(held, gap, writes)
         return list(before), list(after)
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: ParkedOperation) -> None:
         """It is done."""
         for region, _ in _accesses(held):
             users = self._users(region)
@@ -209,7 +213,7 @@ class Hazards:
         ]
 
 
-def _accesses(held: Held) -> Iterable[tuple[Region, bool]]:
+def _accesses(held: ParkedOperation) -> Iterable[tuple[Region, bool]]:
     """What work uses, and whether it writes there; what it also writes is not named as read.
 
     Whatever uses memory uses everything, too: as reading it, if it is known what it uses.

@@ -11,14 +11,14 @@ from webnn_py.core.messages import LOG
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.order_maintenance import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
-from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
+from webnn_py.ordering.timeline_state import TimelineState, TimelineWaiter, unreached
 
 T = TypeVar("T")
 Run = Callable[[], None]
 Point = tuple[TimelineState, int]
 """A timeline, and a value that work waits for or signals."""
 
-PATIENCE = 10.0
+PARKED_WARNING_SECONDS = 10.0
 """Seconds after which who blocks for parked work is told what it waits for."""
 
 
@@ -62,7 +62,7 @@ class Operation:
     kept_bytes: int = 0
     keep: Run | None = None
     number: int = -1
-    held: Held | None = None
+    held: ParkedOperation | None = None
 
     @property
     def signals(self) -> list[Point]:
@@ -138,7 +138,7 @@ class Operation:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Held:
+class ParkedOperation:
     """Work that cannot run yet.
 
     Attributes:
@@ -162,9 +162,9 @@ class Held:
     waits: list[Point]
     queue: object = None
     waiting: bool = False
-    blockers: set[Held] = field(default_factory=set)
-    followers: list[Held] = field(default_factory=list)
-    waiters: list[tuple[TimelineState, Waiter]] = field(default_factory=list)
+    blockers: set[ParkedOperation] = field(default_factory=set)
+    followers: list[ParkedOperation] = field(default_factory=list)
+    waiters: list[tuple[TimelineState, TimelineWaiter]] = field(default_factory=list)
     awaited: list[Any] = field(default_factory=list)
     signalled: list[Any] = field(default_factory=list)
     position: Position | None = None
@@ -202,7 +202,7 @@ class Held:
         return any(held.must_wait() for held in with_blockers([self]))
 
 
-def with_blockers(works: Iterable[Held]) -> Iterator[Held]:
+def with_blockers(works: Iterable[ParkedOperation]) -> Iterator[ParkedOperation]:
     """Held work, and all that must be done before it, each once."""
     pending = list(dict.fromkeys(works))
     seen = set(pending)
@@ -219,12 +219,17 @@ def wait_in_order(done: Completion[T], operation: Operation) -> T:
     What waits on this very thread would never end it, and nobody else may know.
     """
     try:
-        return done.wait(PATIENCE)
+        return done.wait(PARKED_WARNING_SECONDS)
     except TimeoutError:
         if done.done:
             raise
     if operation.parked:
-        LOG.warning("%s waits since %g s and %s", operation.title, PATIENCE, operation.standing())
+        LOG.warning(
+            "%s waits since %g s and %s",
+            operation.title,
+            PARKED_WARNING_SECONDS,
+            operation.standing(),
+        )
     return done.wait()
 
 

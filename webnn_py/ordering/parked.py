@@ -9,11 +9,11 @@ from collections.abc import Callable
 from webnn_py.ordering.deadlock import deadlock, overtaking
 from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.hazards import Hazards
-from webnn_py.ordering.operation import Held, Operation, signalling_before, with_blockers
+from webnn_py.ordering.operation import Operation, ParkedOperation, signalling_before, with_blockers
 from webnn_py.ordering.wait_graph import GRAPH, enter, forget_timelines, leave
 
 
-class Holding:
+class ParkedOperations:
     """Holds work until nothing keeps it from running, and knows then which is the first.
 
     Who calls has the lock of the context's order.
@@ -27,12 +27,14 @@ class Holding:
     """
 
     def __init__(self, executor: Executor) -> None:
-        self.works: dict[Operation, Held] = {}
+        self.works: dict[Operation, ParkedOperation] = {}
         self._executor = executor
-        self.ready: list[tuple[int, Held]] = []
+        self.ready: list[tuple[int, ParkedOperation]] = []
         self._hazards = Hazards()
 
-    def hold(self, operation: Operation, wake: Callable[[Held], None]) -> Held | None:
+    def hold(
+        self, operation: Operation, wake: Callable[[ParkedOperation], None]
+    ) -> ParkedOperation | None:
         """What holds work back, or will hold back other work; None if there is no such thing.
 
         Args:
@@ -43,7 +45,7 @@ class Holding:
         if alone and not operation.sync:
             return None
         queue = None if operation.host else self._executor.queue
-        held = Held(operation, operation.waits, queue)
+        held = ParkedOperation(operation, operation.waits, queue)
         if alone and not held.unmet():
             return None
         with GRAPH.lock:
@@ -57,20 +59,20 @@ class Holding:
             operation.tell_watchers()
         return held
 
-    def find_deadlock(self, held: Held) -> None:
+    def find_deadlock(self, held: ParkedOperation) -> None:
         """Find out whether it can never run, and why (`Held.cause`)."""
         with GRAPH.lock:
             held.cause = deadlock(held)
             if held.cause is not None:
                 forget_timelines(held)
 
-    def look_again(self, held: Held) -> None:
+    def look_again(self, held: ParkedOperation) -> None:
         """Find out whether work is still to be held."""
         if held.operation in self.works and not (held.begun or held.ready):
             held.waiting = held.must_wait()
             self.release(held)
 
-    def comes_later(self, held: Held) -> bool:
+    def comes_later(self, held: ParkedOperation) -> bool:
         """Whether work that could begin is ready again, as earlier work is to signal less.
 
         The timeline that resumed it may not have come to that work yet.
@@ -84,26 +86,26 @@ class Holding:
         self.release(held)
         return True
 
-    def release(self, held: Held) -> None:
+    def release(self, held: ParkedOperation) -> None:
         """Let work run, if nothing holds it."""
         if held.operation in self.works and not (held.blockers or held.waiting or held.ready):
             held.ready = True
             heapq.heappush(self.ready, (held.operation.number, held))
 
-    def take_ready(self) -> Held:
+    def take_ready(self) -> ParkedOperation:
         """Take the first one that is ready; it is begun, or held again."""
         held = heapq.heappop(self.ready)[1]
         held.ready = False
         return held
 
-    def begin(self, held: Held) -> None:
+    def begin(self, held: ParkedOperation) -> None:
         """It runs from now on."""
         with GRAPH.lock:
             forget_timelines(held)
             held.waits.clear()
         held.begun = True
 
-    def drop(self, held: Held) -> bool:
+    def drop(self, held: ParkedOperation) -> bool:
         """It will not be done; what follows it keeps its order. False where it has begun."""
         if held.dropped or held.begun:
             return False
@@ -135,7 +137,7 @@ class Holding:
         return left
 
 
-def _wait_for_timelines(held: Held, wake: Callable[[Held], None]) -> None:
+def _wait_for_timelines(held: ParkedOperation, wake: Callable[[ParkedOperation], None]) -> None:
     for timeline, value in held.unmet():
         waiter = timeline.when(value, functools.partial(wake, held), held.queue, held)
         if waiter is not None:

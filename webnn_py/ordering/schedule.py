@@ -21,12 +21,12 @@ from webnn_py.core.exit_guard import stop_daemon
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
 from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Held, Operation
-from webnn_py.ordering.parked import Holding
+from webnn_py.ordering.operation import Operation, ParkedOperation
+from webnn_py.ordering.parked import ParkedOperations
 from webnn_py.ordering.signals import Signals
-from webnn_py.ordering.unordered import Unordered, UnorderedRun
+from webnn_py.ordering.unordered import UnorderedRun, UnorderedRuns
 
-LOOK_AGAIN = 0.05
+REMEASURE_SECONDS = 0.05
 """Seconds after which a thread that waits for room finds out what is parked by now."""
 
 
@@ -79,12 +79,12 @@ class Schedule:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._line: deque[Operation] = deque()  # not looked at yet
-        self._holding = Holding(executor)
+        self._holding = ParkedOperations(executor)
         self._held, self._ready = self._holding.works, self._holding.ready
         self._running: dict[Operation, None] = {}
         self._signals = Signals(executor.signal, self._held)
         self._backlog = Backlog()
-        self.unordered = Unordered()
+        self.unordered = UnorderedRuns()
         self._threads = 0  # that run operations, or are about to
         self._numbers = itertools.count()
         self._last = -1
@@ -216,7 +216,7 @@ class Schedule:
                     self._wait(min(end, look) - now)
                 else:
                     self._backlog.measure(self._held.values())
-                    look = now + LOOK_AGAIN
+                    look = now + REMEASURE_SECONDS
 
     def users(self, region: Region) -> list[Operation | UnorderedRun]:
         """The work that is not done and uses a region."""
@@ -305,12 +305,12 @@ class Schedule:
             self._interrupt(thread, error)
             raise
 
-    def _wake(self, held: Held) -> None:
+    def _wake(self, held: ParkedOperation) -> None:
         """A timeline was reached or failed, or the work is not wanted any more."""
         with contextlib.suppress(ContextLostError):
             self._executor.worker(functools.partial(self._resume, held))
 
-    def _resume(self, held: Held) -> None:
+    def _resume(self, held: ParkedOperation) -> None:
         with self._lock:
             self._holding.look_again(held)
             if held.waiting:
@@ -409,7 +409,7 @@ class Schedule:
 
     def _take(self) -> _Turn | None:
         """Begin the next operation, or find out what holds it; None if it follows held work."""
-        held: Held | None
+        held: ParkedOperation | None
         if self._ready:
             held = self._holding.take_ready()
             if held.dropped:

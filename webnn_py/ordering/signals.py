@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from webnn_py.ordering.operation import Held, Operation, signalling_before
+from webnn_py.ordering.operation import Operation, ParkedOperation, signalling_before
 from webnn_py.ordering.timeline_state import TimelineState
 
 
@@ -22,7 +22,9 @@ class Signals:
         early: What is done, but signals later.
     """
 
-    def __init__(self, signal: Callable[[Operation], None], held: Mapping[Operation, Held]) -> None:
+    def __init__(
+        self, signal: Callable[[Operation], None], held: Mapping[Operation, ParkedOperation]
+    ) -> None:
         self._signal = signal
         self._held = held
         self.early: dict[Operation, None] = {}

@@ -15,10 +15,10 @@ from webnn_py.core.completion import Completion, check_interrupts_nothing, check
 from webnn_py.core.errors import ValidationError, WaitTimeoutError
 from webnn_py.core.messages import shown
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
+from webnn_py.ordering.timeline_state import TimelineState, TimelineWaiter, unreached
 
 MAX_VALUE = 2**64 - 1
-SHOWN = 3
+MAX_SHOWN_WORKS = 3
 """Pieces of work that a message tells of."""
 
 
@@ -161,11 +161,11 @@ class Timeline(Unpicklable):
         works = self._state.signallers(value - 1)
         if not works:
             return "no work was accepted that is to signal it"
-        more = f" (and {len(works) - SHOWN} more)" if len(works) > SHOWN else ""
-        listed = "; ".join(f"{work.title} {work.standing()}" for work in works[:SHOWN])
+        more = f" (and {len(works) - MAX_SHOWN_WORKS} more)" if len(works) > MAX_SHOWN_WORKS else ""
+        listed = "; ".join(f"{work.title} {work.standing()}" for work in works[:MAX_SHOWN_WORKS])
         return f"to be signalled by: {listed}{more}"
 
-    def _completion(self, value: int) -> tuple[Completion[None], Waiter | None]:
+    def _completion(self, value: int) -> tuple[Completion[None], TimelineWaiter | None]:
         wanted = _signed(value, "value")
         done: Completion[None] = Completion()
 

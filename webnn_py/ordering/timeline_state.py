@@ -16,17 +16,17 @@ from webnn_py.core.errors import (
     InvalidStateError,
     MLError,
     ValidationError,
-    consequence,
-    root_of,
+    caused_by,
+    root_cause,
 )
-from webnn_py.core.fork_guard import FORKED, in_child
+from webnn_py.core.fork_guard import FORKED, after_fork_in_child
 
 Resume = Callable[[], None]
 _NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Waiter:
+class TimelineWaiter:
     """Who is to be called once a value is reached.
 
     Attributes:
@@ -65,7 +65,7 @@ class TimelineState:
         self.name = repr(label) if label else f"#{next(_NUMBERS)}"
         self._lock = threading.Lock()
         self._order = itertools.count()
-        self._waiters: list[Waiter] = []  # sorted
+        self._waiters: list[TimelineWaiter] = []  # sorted
         self._expected: Counter[int] = Counter()
         self._signallers: list[tuple[int, int, Any]] = []  # sorted by value
         self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
@@ -123,7 +123,7 @@ class TimelineState:
 
     def when(
         self, value: int, resume: Resume, queue: object = None, work: object = None
-    ) -> Waiter | None:
+    ) -> TimelineWaiter | None:
         """Have `resume` called when `value` is reached for `queue`, or cannot be any more.
 
         Args:
@@ -140,11 +140,11 @@ class TimelineState:
         with self._lock:
             if self._reached(value, queue) or (work is None and self._failure(value) is not None):
                 return None
-            waiter = Waiter(value, next(self._order), queue, resume, work)
+            waiter = TimelineWaiter(value, next(self._order), queue, resume, work)
             bisect.insort(self._waiters, waiter)
             return waiter
 
-    def forget(self, waiter: Waiter) -> None:
+    def forget(self, waiter: TimelineWaiter) -> None:
         """Nobody waits any more; harmless if it was called already."""
         with self._lock:
             place = bisect.bisect_left(self._waiters, waiter)
@@ -198,11 +198,11 @@ class TimelineState:
             changes = self._failed is None or value <= self._failed[0]
             if value > self.value and value not in self._expected:
                 culprit = "" if work is None else f" ({getattr(work, 'title', work)})"
-                told = self._told(root_of(error), value, culprit)
+                told = self._told(root_cause(error), value, culprit)
                 self._failures[value] = told, culprit
                 if changes:
                     self._failed, self.culprit = (value, told), culprit
-            ready: list[Waiter] = []
+            ready: list[TimelineWaiter] = []
             if changes:  # else all that waits for it has failed
                 ready += self._lasting()
                 ready += self._take(lambda w: w.work is None and self._failure(w.value) is not None)
@@ -229,10 +229,10 @@ class TimelineState:
             waiters = self._lasting()
         _call(waiters)
 
-    def _lasting(self) -> list[Waiter]:
+    def _lasting(self) -> list[TimelineWaiter]:
         return [waiter for waiter in self._waiters if waiter.work is not None]
 
-    def _forgive(self, values: Collection[int]) -> list[Waiter]:
+    def _forgive(self, values: Collection[int]) -> list[TimelineWaiter]:
         """These failures count no more; who is to look again."""
         for value in values:
             del self._failures[value]
@@ -250,11 +250,11 @@ class TimelineState:
         """What failed first, with a note of the first timeline that is not raised therefore."""
         if hasattr(root, "__notes__"):
             return root
-        made = root_of(root)
+        made = root_cause(root)
         made.add_note(f"so that timeline {self.name} does not reach {value}{culprit}")
         return made
 
-    def leave_behind(self) -> None:
+    def reset_after_fork(self) -> None:
         """After a fork: what was to signal it does so in the parent process only."""
         self._lock = threading.Lock()
         self._waiters, self.held = [], []
@@ -281,12 +281,14 @@ class TimelineState:
                 return
             place += 1
 
-    def _raise_to(self, value: int) -> list[Waiter]:
+    def _raise_to(self, value: int) -> list[TimelineWaiter]:
         self.value = max(self.value, value)
         count = bisect.bisect_right(self._waiters, self.value, key=_awaited)
         return self._take(lambda _: True, count)
 
-    def _take(self, chosen: Callable[[Waiter], bool], end: int | None = None) -> list[Waiter]:
+    def _take(
+        self, chosen: Callable[[TimelineWaiter], bool], end: int | None = None
+    ) -> list[TimelineWaiter]:
         """Remove what is chosen of the first ones."""
         first = self._waiters[:end]
         ready = [waiter for waiter in first if chosen(waiter)]
@@ -302,12 +304,12 @@ class _LeftBehindError(InvalidStateError):
 _STATES: weakref.WeakSet[TimelineState] = weakref.WeakSet()
 
 
-def _leave_behind() -> None:
+def _reset_after_fork() -> None:
     for state in _STATES:
-        state.leave_behind()
+        state.reset_after_fork()
 
 
-in_child(_leave_behind)
+after_fork_in_child(_reset_after_fork)
 
 
 def unreached(timeline: TimelineState, value: int, cause: BaseException) -> MLError:
@@ -315,10 +317,10 @@ def unreached(timeline: TimelineState, value: int, cause: BaseException) -> MLEr
     what = f"timeline {timeline.name}: waiting for {value}"
     if isinstance(cause, _LeftBehindError):
         return _LeftBehindError(f"{what}: {cause}")
-    return consequence(f"{what}: the work that was to signal it{timeline.culprit}", cause)
+    return caused_by(f"{what}: the work that was to signal it{timeline.culprit}", cause)
 
 
-def _awaited(waiter: Waiter) -> int:
+def _awaited(waiter: TimelineWaiter) -> int:
     return waiter.value
 
 
@@ -330,6 +332,6 @@ def _place(signaller: tuple[int, int, Any]) -> tuple[int, int]:
     return signaller[:2]
 
 
-def _call(ready: Iterable[Waiter]) -> None:
+def _call(ready: Iterable[TimelineWaiter]) -> None:
     for waiter in ready:
         waiter.resume()

@@ -33,7 +33,7 @@ class UnorderedRun:
 
     def __init__(
         self,
-        runs: Unordered,
+        runs: UnorderedRuns,
         reads: Sequence[Region],
         writes: Sequence[Region],
         names: Sequence[str],
@@ -69,7 +69,7 @@ class UnorderedRun:
         self._runs.end(self)
 
 
-class Unordered:
+class UnorderedRuns:
     """Those of one context, none of which writes what another one uses."""
 
     def __init__(self) -> None:

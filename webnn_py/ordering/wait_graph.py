@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from webnn_py.core.fork_guard import in_child
-from webnn_py.ordering.operation import Held
+from webnn_py.core.fork_guard import after_fork_in_child
+from webnn_py.ordering.operation import ParkedOperation
 from webnn_py.ordering.order_maintenance import Position, Positions
 from webnn_py.ordering.timeline_state import TimelineState
 
@@ -36,10 +36,10 @@ class TimelineValue:
     timeline: TimelineState
     value: int
     position: Position
-    waiters: dict[Held, None] = field(default_factory=dict)
-    signallers: dict[Held, None] = field(default_factory=dict)
+    waiters: dict[ParkedOperation, None] = field(default_factory=dict)
+    signallers: dict[ParkedOperation, None] = field(default_factory=dict)
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: ParkedOperation) -> bool:
         """Whether one of its waiters may have to wait for it."""
         return held.must_wait() and not self.timeline.reached(self.value, held.queue)
 
@@ -52,7 +52,7 @@ class TimelineValue:
             yield known[place - 1]
 
 
-Node = Held | TimelineValue
+Node = ParkedOperation | TimelineValue
 
 
 class _Graph:
@@ -64,7 +64,7 @@ class _Graph:
 
 
 GRAPH = _Graph()
-in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may have had the lock
+after_fork_in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may have had the lock
 
 
 class Search:
@@ -118,7 +118,7 @@ def later(node: Node, only_live: bool = True) -> Iterator[Node]:
         only_live: Leave out work that need not wait for a value now, but might have to again, and
             what work was to signal that failed.
     """
-    if isinstance(node, Held):
+    if isinstance(node, ParkedOperation):
         yield from node.followers
         if not only_live or node.operation.signals:
             yield from node.signalled
@@ -131,7 +131,7 @@ def later(node: Node, only_live: bool = True) -> Iterator[Node]:
 
 def sooner(node: Node, only_live: bool = True) -> Iterator[Node]:
     """What directly comes before a node; as `later`, from the other end."""
-    if isinstance(node, Held):
+    if isinstance(node, ParkedOperation):
         yield from node.blockers
         for awaited in node.awaited:
             if not only_live or awaited.holds(node):
@@ -151,7 +151,9 @@ def first_held(timeline: TimelineState, value: int) -> Iterator[TimelineValue]:
         yield known[place]
 
 
-def enter(held: Held, before: Iterable[Held], after: Iterable[Held]) -> None:
+def enter(
+    held: ParkedOperation, before: Iterable[ParkedOperation], after: Iterable[ParkedOperation]
+) -> None:
     """Add held work between what it shares memory with, and the values of its timelines."""
     held.blockers.update(before)
     held.followers += after
@@ -171,7 +173,7 @@ def enter(held: Held, before: Iterable[Held], after: Iterable[Held]) -> None:
     held.operation.held = held
 
 
-def forget_timelines(held: Held) -> None:
+def forget_timelines(held: ParkedOperation) -> None:
     """Held work does not wait for timelines any more."""
     held.waiting = False
     for timeline, waiter in held.waiters:
@@ -183,7 +185,7 @@ def forget_timelines(held: Held) -> None:
     held.awaited.clear()
 
 
-def leave(held: Held) -> None:
+def leave(held: ParkedOperation) -> None:
     """Held work is done, or will not be."""
     forget_timelines(held)
     for signalled in held.signalled:
@@ -223,7 +225,7 @@ def _forget_if_unused(value: TimelineValue) -> None:
         GRAPH.positions.disown(value, value.position)
 
 
-def _put_between(held: Held) -> None:
+def _put_between(held: ParkedOperation) -> None:
     """Give held work its position; what is in the way is moved, from the end where that is less."""
     positions = GRAPH.positions
     following = list(later(held, only_live=False))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.parallel_map import MOST_THREADS
+from webnn_py.core.parallel_map import MAX_THREADS
 from webnn_py.ir import Array
 from webnn_py.passes import (
     convolve_transposed,
@@ -101,7 +101,7 @@ def compute(
 
 
 def _evaluated(description: Any, _: Any, sources: Any, evaluate: Evaluate) -> Results:
-    return fold.evaluated(evaluate, fold.node_of(description), sources, MOST_THREADS)
+    return fold.evaluated(evaluate, fold.node_of(description), sources, MAX_THREADS)
 
 
 def _scaled(parameters: Any, numbers: Any, sources: Any, _: Any) -> Results:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from webnn_py.core.parallel_map import at_once
+from webnn_py.core.parallel_map import parallel_map
 from webnn_py.ir import Array
 
 BLOCK_COLUMNS = 64
@@ -32,5 +32,5 @@ def contiguous(view: Array, threads: int = 1) -> Array:
         made[..., columns] = view[..., columns]
 
     blocks = [partial(copy, first) for first in range(0, view.shape[-1], BLOCK_COLUMNS)]
-    at_once(blocks, made.nbytes, threads)
+    parallel_map(blocks, made.nbytes, threads)
     return made

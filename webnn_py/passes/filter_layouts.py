@@ -11,7 +11,7 @@ import functools
 import math
 
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.core.parallel_map import at_once
+from webnn_py.core.parallel_map import parallel_map
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.convolution import Conv2dFilterLayout
 from webnn_py.ops.operand import MLOperand
@@ -36,7 +36,7 @@ def lay_out_filters(graph: Graph, target: Target) -> Graph:
     Requires: layouts of images are final, because the filter's layout depends on them.
     """
     filters = {node: array for node in graph.nodes if (array := _filter(graph, node)) is not None}
-    made = at_once(
+    made = parallel_map(
         [functools.partial(_derived, target, array, _layout_of(n)) for n, array in filters.items()],
         sum(array.nbytes for array in filters.values()),
         target.threads,

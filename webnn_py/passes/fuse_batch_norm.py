@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.core.parallel_map import at_once
+from webnn_py.core.parallel_map import parallel_map
 from webnn_py.ir import Array, Graph, Node, Shape, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
@@ -77,7 +77,7 @@ def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
         for value, chain in _find_chains(graph).items()
         if value not in chain.root.outputs and (_bias_of(chain.root) or chain.affine.has_scale)
     }
-    made = at_once(
+    made = parallel_map(
         [functools.partial(_derived, graph.constants, chain, target) for chain in chains.values()],
         sum(weights.byte_length for chain in chains.values() if (weights := chain.root.inputs[1])),
         target.threads,

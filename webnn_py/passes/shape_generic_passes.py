@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from webnn_py.core.messages import LOG, said
+from webnn_py.core.messages import LOG, describe_error
 from webnn_py.ir import Graph
 from webnn_py.ops.replay import fix
 
@@ -90,5 +90,5 @@ class OpenPasses:
         try:
             return self._run(self._graph)
         except Exception as error:  # a pass needs a size that is open
-            LOG.info("passes run for each set of sizes: %s", said(error))
+            LOG.info("passes run for each set of sizes: %s", describe_error(error))
             return None

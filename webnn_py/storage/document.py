@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from webnn_py.core.errors import DataError, NotSupportedError
-from webnn_py.core.messages import said, shown
+from webnn_py.core.messages import describe_error, shown
 from webnn_py.storage.archive import damaged
 
 MAX_BYTES = 2**26
@@ -53,7 +53,7 @@ def parse(data: bytes | memoryview, where: str) -> Field:
     except RecursionError:
         raise damaged(where, "its lists are nested too deeply") from None
     except ValueError as error:  # not UTF-8, not JSON, or an integer of thousands of digits
-        raise damaged(where, f"it cannot be read as JSON: {said(error)}") from None
+        raise damaged(where, f"it cannot be read as JSON: {describe_error(error)}") from None
     return Field(value, where)
 
 

@@ -46,7 +46,7 @@ def test_the_model_has_the_weights_themselves(context: MLContext) -> None:
     (weight,) = executable._model.weights
     (array,) = graph._compiled.recipe.constants.values()
     assert weight is array
-    assert executable.held() == {id(array): array.nbytes}
+    assert executable.memory_use() == {id(array): array.nbytes}
 
 
 def test_wide_integers_are_not_left_to_it(context: MLContext) -> None:

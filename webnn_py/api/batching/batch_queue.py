@@ -21,13 +21,13 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.core.completion import Completion, end_all, hold, next_turn, runs_event_loop
-from webnn_py.core.errors import ContextLostError, telling_of_memory
-from webnn_py.core.lru_cache import RecentlyUsed
-from webnn_py.core.thread_priority import LONG
+from webnn_py.core.errors import ContextLostError, convert_memory_errors
+from webnn_py.core.lru_cache import LRUCache
+from webnn_py.core.thread_priority import LONG_RUN_SECONDS
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ir import Array
-from webnn_py.memory.batch_rows import joined
+from webnn_py.memory.batch_rows import join_rows
 from webnn_py.ops.batch_axes import BatchAxes
 
 RUNS_ON_A_DEVICE = 2
@@ -56,7 +56,7 @@ class Joining:
 
     session: Session
     compiled: CompiledGraph
-    executables: RecentlyUsed[Prepared]
+    executables: LRUCache[Prepared]
     axes: BatchAxes
     sizes: Callable[[int], Sizes]
     pace: Pace
@@ -129,7 +129,7 @@ class Line:
                 self._rows -= request.rows
                 self._consider()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The context is gone: nothing that waits will be done, whatever its threads are at."""
         with self._lock:
             requests, self._rows = list(self._waiting), 0
@@ -327,7 +327,7 @@ class Line:
             self._beside = False
             self._consider()
 
-    @telling_of_memory
+    @convert_memory_errors
     def _run(self, requests: Sequence[Request], size: int, beside: bool = False) -> None:
         sizes = self._how.sizes(size)
         signature = self._how.compiled.signature_at(sizes)
@@ -335,7 +335,7 @@ class Line:
         counts = [request.rows for request in requests]
         parts = zip(*(request.inputs for request in requests), strict=True)
         inputs = [
-            arrays[0] if axis is None else joined(arrays, axis, shape, size, counts)
+            arrays[0] if axis is None else join_rows(arrays, axis, shape, size, counts)
             for arrays, axis, shape in zip(parts, self._how.axes.inputs, shapes, strict=True)
         ]
         executable = self._chosen(sizes, size)
@@ -412,7 +412,7 @@ class Line:
         with self._lock:  # before they can come again
             self._computed -= rows
             self._handed += rows
-            self._pace.is_short = seconds < LONG
+            self._pace.is_short = seconds < LONG_RUN_SECONDS
             self._pace.row = seconds / rows
             if rows == size:
                 self._pace.ran(size, seconds)

@@ -19,7 +19,7 @@ from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.lru_cache import RecentlyUsed
+from webnn_py.core.lru_cache import LRUCache
 from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
@@ -78,11 +78,11 @@ class Batching:
         self._lines: dict[Key, Line] = {}
         session.has(self)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The context is gone: nothing that waits will be done."""
         with self.lock:
             for line in [*self._lines.values()]:
-                line.let_go()
+                line.release()
 
     def known(self, compiled: CompiledGraph) -> Known | None:
         """What is known of a graph, if it was examined before."""
@@ -116,7 +116,7 @@ class Batching:
     def join(
         self,
         compiled: CompiledGraph,
-        executables: RecentlyUsed[Prepared],
+        executables: LRUCache[Prepared],
         known: Known,
         sizes: Sizes,
         given: Arguments,
@@ -150,9 +150,7 @@ class Batching:
             )
         )
 
-    def _line(
-        self, key: Key, executables: RecentlyUsed[Prepared], known: Known, others: Sizes
-    ) -> Line:
+    def _line(self, key: Key, executables: LRUCache[Prepared], known: Known, others: Sizes) -> Line:
         def sizes(size: int) -> Sizes:
             return tuple(sorted([*others, (self.name, size)]))
 

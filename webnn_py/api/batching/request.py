@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.core.completion import Cancellation, Waiter, settled_before
+from webnn_py.core.completion import Cancellation, Waiter, wait_settled
 from webnn_py.ir import Array
-from webnn_py.memory.batch_rows import parted
+from webnn_py.memory.batch_rows import split_rows
 from webnn_py.ops.batch_axes import Axis
 
 
@@ -82,7 +82,7 @@ class Request(Waiter):
         ended = None if self.cancellation is None else self.cancellation.cancel()
         self._line.withdraw(self, isinstance(error, GeneratorExit))
         if ended is not None:
-            await settled_before(error, ended)
+            await wait_settled(error, ended)
 
 
 def handed_out(
@@ -94,7 +94,9 @@ def handed_out(
 ) -> list[Sequence[Any]]:
     """What each compute gets of what a run gave: copies, as views would keep all of it."""
     parts = [
-        itertools.repeat(array, len(counts)) if axis is None else parted(array, axis, size, counts)
+        itertools.repeat(array, len(counts))
+        if axis is None
+        else split_rows(array, axis, size, counts)
         for array, axis in zip(arrays, axes, strict=True)
     ]
     if all(request.cancellation is None for request in requests):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from webnn_py.core.errors import ValidationError, telling_of_memory
+from webnn_py.core.errors import ValidationError, convert_memory_errors
 from webnn_py.core.messages import shown
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import write_program
@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.program.source import GraphStep, Slot, Source
 from webnn_py.ir import Descriptor, Graph
 
 
-@telling_of_memory
+@convert_memory_errors
 def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Compile a graph of known sizes for all devices, and write it as a program of one step.
 

@@ -27,11 +27,11 @@ from webnn_py.core.errors import (
     DataError,
     InvalidStateError,
     ValidationError,
-    telling_of_memory,
+    convert_memory_errors,
 )
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.core.progress import BuildProgress, told
+from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.device import Commands
 from webnn_py.engines.reference import evaluate
@@ -203,7 +203,7 @@ class MLProgram(Unpicklable, Suggesting):
 
         Source: webnn_py, spec/programs.md, "Compiling".
         """
-        told(progress, self._compiled)
+        with_progress(progress, self._compiled)
 
     async def compile_async(self, *, progress: BuildProgress | None = None) -> None:
         """As `compile_sync`, on a thread of the context: the event loop is never blocked.
@@ -219,7 +219,7 @@ class MLProgram(Unpicklable, Suggesting):
         work = functools.partial(self.compile_sync, progress=progress)
         await self._session.await_builder(work)
 
-    @telling_of_memory
+    @convert_memory_errors
     def _compiled(self) -> ProgramExecutable:
         self._session.check_alive()
         with self._lock:
@@ -430,7 +430,7 @@ def record_program(
     run_on_tensors(given.reads, given.writes, record)
 
 
-@telling_of_memory
+@convert_memory_errors
 def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram:
     """A program of a context, from a file; see `MLContext.load_program_sync`."""
     program = MLProgram(owner)

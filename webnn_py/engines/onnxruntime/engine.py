@@ -18,10 +18,10 @@ from webnn_py.core import dtypes, fork_guard, gil_yield, thread_priority
 from webnn_py.core.dimensions import is_open, least
 from webnn_py.core.errors import OperationError
 from webnn_py.core.exit_guard import calls_libraries
-from webnn_py.core.lru_cache import Held
-from webnn_py.core.messages import said
+from webnn_py.core.lru_cache import MemoryUse
+from webnn_py.core.messages import describe_error
 from webnn_py.core.requirements import check_version
-from webnn_py.core.thread_priority import LONG, begun_by, stand_back
+from webnn_py.core.thread_priority import LONG_RUN_SECONDS, call_and_find_threads, lower_priority
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
@@ -31,9 +31,9 @@ from webnn_py.engines.onnxruntime.nchwc import in_blocks
 from webnn_py.engines.onnxruntime.unsupported import INSTEAD, is_exact, swishes
 from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
 from webnn_py.ir import Array, Graph, Node
-from webnn_py.memory.allocation import Ends
-from webnn_py.memory.memory_trim import give_back
-from webnn_py.memory.mmap_lookup import Place, places
+from webnn_py.memory.allocation import OutputSpecs
+from webnn_py.memory.memory_trim import trim_memory
+from webnn_py.memory.mmap_lookup import FileRange, find_file_ranges
 from webnn_py.passes import BLOCKS
 
 LEFT_OUT = [
@@ -55,7 +55,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 """The option that says where files of weights lie."""
 
 check_version(onnxruntime)
-fork_guard.leave_in_child(onnxruntime)
+fork_guard.keep_alive_in_child(onnxruntime)
 
 SPIN_OPTION = "session.intra_op.spin_duration_us"
 SPIN_MICROSECONDS = 50
@@ -112,7 +112,7 @@ class LoadedModel:
         options.add_session_config_entry(*QUANTIZED_AS_WRITTEN)
         if threads is not None:
             options.intra_op_num_threads = threads
-        with places(lowered.external) as found:
+        with find_file_ranges(lowered.external) as found:
             in_memory = _take_from_file(lowered, found, options)
             # The session computes with the arrays themselves.
             self.weights = [
@@ -127,11 +127,13 @@ class LoadedModel:
                 disabled_optimizers=_left_out(graph),
             )
             # Where a build is awaited, its threads compute beside an event loop.
-            self.session, self._threads = begun_by(make) if gil_yield.enabled() else (make(), [])
+            self.session, self._threads = (
+                call_and_find_threads(make) if gil_yield.enabled() else (make(), [])
+            )
         # What `run` of the session calls, once it has looked at names that are right here.
         self.run = getattr(self.session, "_sess", self.session).run
-        fork_guard.leave_in_child(self.session)
-        give_back(graph.constants.values())
+        fork_guard.keep_alive_in_child(self.session)
+        trim_memory(graph.constants.values())
         self.names = (*names.inputs, *names.outputs)
         self.sizes = lowered.sizes
         arrays = graph.constants.values()
@@ -150,14 +152,14 @@ class LoadedModel:
                 self.alone = alone = LoadedModel(graph, 1)
                 self._held = {**alone._held, **self._held}
 
-    def takes(self, seconds: float) -> None:
+    def note_duration(self, seconds: float) -> None:
         """A run took so long, or will: the session's threads stand back where that is long."""
-        if seconds >= LONG:
+        if seconds >= LONG_RUN_SECONDS:
             with contextlib.suppress(IndexError):  # each is taken by one run, and none is left
                 while True:
-                    stand_back(self._threads.pop(), slices=True)
+                    lower_priority(self._threads.pop(), slices=True)
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """The weights, and what the session may have for itself: no more than these."""
         return self._held
 
@@ -180,7 +182,9 @@ def _spin_microseconds(graph: Graph) -> int:
     return LONG_SPIN_MICROSECONDS if many else SPIN_MICROSECONDS
 
 
-def _take_from_file(lowered: Lowered, found: Mapping[str, Place], options: Any) -> dict[str, Array]:
+def _take_from_file(
+    lowered: Lowered, found: Mapping[str, FileRange], options: Any
+) -> dict[str, Array]:
     """Have a session map weights of files itself, as it copies arrays before it lays them out.
 
     It takes them from one folder: that with the most.
@@ -224,7 +228,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         self._local = threading.local()
         self._graph = graph
         self._seconds = least_seconds(graph.nodes)
-        model.takes(self._seconds)
+        model.note_duration(self._seconds)
         self._alone: HostExecutable | None = None
 
     @property
@@ -241,14 +245,14 @@ class OnnxRuntimeExecutable(HostExecutable):
     def ran(self, seconds: float) -> None:
         """The session's threads stand back where that is long."""
         super().ran(seconds)
-        self._model.takes(seconds)
+        self._model.note_duration(seconds)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the session on the arrays; small ones are copied, which takes less than to bind.
 
         A thread that has the same large arrays again binds none anew.
         """
-        thread_priority.takes(self._seconds)
+        thread_priority.note_duration(self._seconds)
         if self.any_memory:
             self._run_on_copies(inputs, outputs)
             return
@@ -264,11 +268,11 @@ class OnnxRuntimeExecutable(HostExecutable):
                 local.places[i] = place
         begun = time.perf_counter()
         self._session.run_with_iobinding(local.binding)
-        self._model.takes(time.perf_counter() - begun)
+        self._model.note_duration(time.perf_counter() - begun)
 
-    def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
+    def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
-        thread_priority.takes(self._seconds)
+        thread_priority.note_duration(self._seconds)
         given = dict(zip(self._inputs, inputs, strict=True))
         if self._sizes:
             given |= self._sizes
@@ -317,9 +321,9 @@ class OnnxRuntimeExecutable(HostExecutable):
         seconds = timed(lambda: self.run(inputs, outputs))
         return RunTime((step_of("onnxruntime", self._graph.nodes, seconds),), seconds, "host")
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """What the model has, which all sizes share."""
-        return self._model.held()
+        return self._model.memory_use()
 
     def describe(self) -> str:
         """The graph's listing."""
@@ -351,7 +355,7 @@ def _is_supported(node: Node) -> bool:
 
 
 def _failure(error: Exception) -> OperationError:
-    return OperationError(f"engine 'onnxruntime': {said(error)}")
+    return OperationError(f"engine 'onnxruntime': {describe_error(error)}")
 
 
 @calls_libraries("supports", "compile", "compile_open")

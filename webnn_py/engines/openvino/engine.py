@@ -11,8 +11,8 @@ import numpy as np
 
 from webnn_py.core import fork_guard
 from webnn_py.core.exit_guard import calls_libraries
-from webnn_py.core.lru_cache import Held
-from webnn_py.core.messages import said
+from webnn_py.core.lru_cache import MemoryUse
+from webnn_py.core.messages import describe_error
 from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
@@ -25,7 +25,7 @@ from webnn_py.engines.openvino.unsupported import (
     is_exact_open,
 )
 from webnn_py.ir import Array, Graph, Node, Value
-from webnn_py.memory.memory_trim import give_back
+from webnn_py.memory.memory_trim import trim_memory
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PRODUCTS
 
@@ -78,8 +78,8 @@ class CompiledModel:
         )
         model = core.read_model(lowered.model.SerializeToString())
         self.compiled = core.compile_model(model, "CPU", _settings(threads, graph))
-        fork_guard.leave_in_child(self.compiled)
-        give_back(self.weights)
+        fork_guard.keep_alive_in_child(self.compiled)
+        trim_memory(self.weights)
         by_name = _by_name(self.compiled.inputs)
         self.inputs = [by_name.get(name) for name in names.inputs]
         fixed = _constant_results(graph)
@@ -127,7 +127,7 @@ class OpenVinoExecutable(HostExecutable):
         """The graph's listing."""
         return self._listing
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """The weights that the model has by their addresses, which all sizes share."""
         return {id(array): array.nbytes for array in self._model.weights}
 
@@ -226,7 +226,7 @@ class OpenVinoEngine(HostEngine):
         try:
             return OpenVinoExecutable(CompiledModel(graph, self._core, self._threads), graph)
         except RuntimeError as error:
-            raise CannotCompile(said(error)) from error
+            raise CannotCompile(describe_error(error)) from error
 
     def compile_open(self, graph: Graph) -> AtSizes | None:
         """Make a compiled model for all sizes; what is not exact at some is compiled for these.

@@ -21,7 +21,7 @@ else:
         del sys.modules[TELEMETRY]
 
 check_version(openvino)
-fork_guard.leave_in_child(openvino)
+fork_guard.keep_alive_in_child(openvino)
 _owner = os.getpid()
 
 

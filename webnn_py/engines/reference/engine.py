@@ -12,7 +12,7 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.errors import OperationError
 from webnn_py.core.gil_yield import checkpoint
-from webnn_py.core.lru_cache import Held
+from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, step_of, timed
@@ -182,7 +182,7 @@ class ReferenceExecutable(HostExecutable):
         """The graph's listing."""
         return str(self._graph)
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """The constants."""
         return {id(array): array.nbytes for array in self._graph.constants.values()}
 

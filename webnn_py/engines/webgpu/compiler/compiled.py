@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.template import Template, steps_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.memory.plan import Plan, lives_of, most_at_once
+from webnn_py.memory.plan import Plan, lifetimes, peak_bytes
 
 Tell = Callable[[Kernel], None]
 
@@ -74,7 +74,7 @@ class Compiled:
     def plan(self) -> Plan[Value]:
         """Which buffer each intermediate value of the template lies in."""
         template, sizes = self.template, self.value_sizes()
-        most = most_at_once(lives_of(steps_of(template.kernels), sizes), sizes)
+        most = peak_bytes(lifetimes(steps_of(template.kernels), sizes), sizes)
         return Plan(template.slots, template.buffer_sizes(sizes), most)
 
     def value_sizes(self) -> dict[Value, int]:
@@ -175,10 +175,10 @@ def compile_graph(
 def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
     """The kernels of a graph, from disk if they are there."""
     known = KnownKernels(graph, features)
-    found: Sequence[Kernel] | None = known.recall()
+    found: Sequence[Kernel] | None = known.load()
     if found is None:
         found = _write(graph, features, tell)
-        known.remember(found)
+        known.store(found)
     return found
 
 

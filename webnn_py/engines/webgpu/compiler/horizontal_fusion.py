@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from webnn_py.core.traced_queries import may_follow_later, sampled
+from webnn_py.core.traced_queries import can_defer, sampled
 from webnn_py.engines.webgpu.compiler.horizontal_fusion_wgsl import (
     bound_parts,
     common_arrays,
@@ -157,4 +157,4 @@ def _is_long(kernels: Sequence[Kernel]) -> bool:
     """Whether drivers take too long for them as one, where that may follow later."""
     length = sum(len(kernel.code) for kernel in kernels)
     numbers = (number for kernel in kernels for number in kernel.workgroups)
-    return length > MAX_QUICK_MULTIPLICATIONS and may_follow_later(*numbers)
+    return length > MAX_QUICK_MULTIPLICATIONS and can_defer(*numbers)

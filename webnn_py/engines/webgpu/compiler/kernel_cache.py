@@ -39,21 +39,21 @@ class KnownKernels:
         self._numbers = {value: number for number, value in enumerate(self._values)}
         self._key = "\n".join(self._describe(graph, features)) if _is_large(graph) else ""
 
-    def recall(self) -> list[Kernel] | None:
+    def load(self) -> list[Kernel] | None:
         """The kernels for the values of this graph; None if they are not known."""
         try:
-            return self._read(cache.recall_data(KIND, self._key)) if self._key else None
+            return self._read(cache.load_json(KIND, self._key)) if self._key else None
         except (ValueError, TypeError, LookupError):  # damaged, or written by somebody else
             return None
 
-    def remember(self, kernels: Sequence[Kernel]) -> None:
+    def store(self, kernels: Sequence[Kernel]) -> None:
         """Keep the kernels of this graph for later."""
         if self._key:
-            cache.remember_data(KIND, self._key, self._written(kernels), MOST_BYTES)
+            cache.store_json(KIND, self._key, self._written(kernels), MOST_BYTES)
 
     def _describe(self, graph: Graph, features: Features) -> Iterator[str]:
         """All that kernels depend on, but for names: listings have those of their own graph."""
-        yield f"{cache.made_by(*SOURCES)} {features}"
+        yield f"{cache.source_fingerprint(*SOURCES)} {features}"
         for value in self._values:
             array = graph.constants.get(value)
             # repr tells 0 from -0 and 1 from 1.0.
@@ -135,12 +135,12 @@ def _values(graph: Graph) -> Iterator[Value]:
 @functools.cache
 def lowered_operators() -> frozenset[str]:
     """The names of operators that have lowerings, without the modules that hold these."""
-    key = f"{cache.made_by(*SOURCES)} lowerings"
+    key = f"{cache.source_fingerprint(*SOURCES)} lowerings"
     try:
-        return frozenset(cache.recall_data(KIND, key))
+        return frozenset(cache.load_json(KIND, key))
     except (ValueError, TypeError):  # as above
         from webnn_py.engines.webgpu.compiler.lower import has_lowering
 
         names = [name for name in REGISTRY if has_lowering(name)]
-        cache.remember_data(KIND, key, names, MOST_BYTES)
+        cache.store_json(KIND, key, names, MOST_BYTES)
         return frozenset(names)

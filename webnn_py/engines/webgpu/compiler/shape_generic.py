@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from webnn_py.core.gil_yield import checkpoints
-from webnn_py.core.messages import LOG, said
+from webnn_py.core.messages import LOG, describe_error
 from webnn_py.core.shape_tracing import ANY_MARK, MARK, Numbers, Trace, calculated, marks_in
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.engines.webgpu.compiler.compiled import (
@@ -312,7 +312,7 @@ class CompiledForSizes:
             alike = CompiledAlike(graph, sizes, self._features, tell, for_any)
             found = alike.numbers(sizes)
         except Exception as error:  # something needs numbers
-            LOG.info("kernels are compiled for each set of sizes: %s", said(error))
+            LOG.info("kernels are compiled for each set of sizes: %s", describe_error(error))
             return None
         if found is None:
             return None

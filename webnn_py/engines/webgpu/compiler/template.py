@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
-from webnn_py.core.shape_tracing import Numbers, calculation, number_now
+from webnn_py.core.shape_tracing import Numbers, calculation, traced_value
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Value
@@ -62,7 +62,7 @@ class Template:
         outputs = [value for _, value in graph.outputs]
         own = {part.value for kernel in kernels for part in kernel.writes}.difference(outputs)
         sizes = {value: buffer_bytes(value) for value in own}
-        now = {value: number_now(size) for value, size in sizes.items()}
+        now = {value: traced_value(size) for value, size in sizes.items()}
         return Template(
             graph.inputs,
             outputs,

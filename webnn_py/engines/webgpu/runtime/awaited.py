@@ -104,7 +104,9 @@ class Run(AwaitedRun):
                 if self._gpu.uploads.have(size for _, size in self._large):
                     self._write_large()  # else the worker does, as to make them takes long
         run = self._dispatch
-        run.uploads = [(buffer, host_arrays.copied(contents)) for buffer, contents in run.uploads]
+        run.uploads = [
+            (buffer, host_arrays.aligned_copy(contents)) for buffer, contents in run.uploads
+        ]
 
     def _write_large(self) -> None:
         """Write inputs that are large where commands copy them from: for one run at a time."""

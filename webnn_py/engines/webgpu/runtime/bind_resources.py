@@ -36,7 +36,7 @@ from webnn_py.memory.overlap import (
     MemoryLocation,
     Region,
     Span,
-    check_apart,
+    check_disjoint,
     region_of,
 )
 
@@ -281,7 +281,7 @@ def place(
             run.downloads[number] = _computed(run, value, own)
         else:
             _place_output(gpu, run, name, value, resource, own, taken)
-    check_apart(run.written)
+    check_disjoint(run.written)
     return run
 
 
@@ -303,7 +303,7 @@ def place_apart(
     for (name, value), resource in zip(loaded.graph.outputs, outputs, strict=True):
         if resource is not None:
             _place_output(gpu, run, name, value, resource, own, set())
-    check_apart(run.written)
+    check_disjoint(run.written)
     return run
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.gil_yield import checkpoint
-from webnn_py.core.parallel_map import MOST_THREADS, at_once
+from webnn_py.core.parallel_map import MAX_THREADS, parallel_map
 from webnn_py.engines.webgpu.program.storage import aligned, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, Contents
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import (
@@ -47,12 +47,12 @@ def place_constants(
     small = [v for v in constants if buffer_bytes(v) <= SHARED_BUFFER_WEIGHT_BYTES]
     values = [v for v in constants if buffer_bytes(v) > SHARED_BUFFER_WEIGHT_BYTES]
     size = sum(map(buffer_bytes, values))
-    threads = MOST_THREADS if size >= len(values) * MIN_PARALLEL_WEIGHT_BYTES else 1
+    threads = MAX_THREADS if size >= len(values) * MIN_PARALLEL_WEIGHT_BYTES else 1
     groups = [[value] for value in values] + ([small] if small else [])
     placed: dict[Value, Binding] = {}
     with LargeConstants(gpu) as large:
         works = [functools.partial(_place, gpu, group, arrays, large) for group in groups]
-        for places in at_once(works, size, threads):
+        for places in parallel_map(works, size, threads):
             placed |= places
     return placed
 

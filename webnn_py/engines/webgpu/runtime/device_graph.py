@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from webnn_py.core.gil_yield import checkpoints
-from webnn_py.core.lru_cache import Held
+from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.device_template import LoadedTemplate, Words
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
@@ -187,7 +187,7 @@ class LoadedGraph:
         with device_errors("recording a graph"):
             record_pass(encoder, self._commands.get(places, self._commands_for))
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """Return the memory in bytes, by identity: of buffers, constants, and bind groups."""
         held: dict[Hashable, int] = {
             id(array): array.nbytes for array in self.graph.constants.values()

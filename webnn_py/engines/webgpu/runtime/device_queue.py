@@ -11,7 +11,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
-from webnn_py.core.errors import ValidationError, consequence
+from webnn_py.core.errors import ValidationError, caused_by
 from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.device_loss import Loss
@@ -29,7 +29,7 @@ from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CHECKING
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.memory.host_arrays import Lent
+from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Operation, Run
@@ -73,7 +73,7 @@ class DeviceQueue(Queue):
         binding: Binding = storage
         return binding.span
 
-    def write(self, storage: Any, lent: Lent) -> Run:
+    def write(self, storage: Any, lent: BorrowedArray) -> Run:
         """Through the queue where nothing is recorded before it, else through a copy."""
 
         def run() -> None:  # `Recorder.perform` has taken the lock
@@ -301,7 +301,7 @@ class DeviceQueue(Queue):
         """Raise an OperationError if command buffers were not submitted that were accepted."""
         failed, self._unreported = self._unreported, None
         if failed is not None:
-            raise consequence("a submission that had waited for a timeline", failed)
+            raise caused_by("a submission that had waited for a timeline", failed)
 
     def rent(self, storage: Any) -> Rent:
         """Give a tensor's GPUBuffer to the user, from now on."""

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from webnn_py.core.gil_yield import in_background
+from webnn_py.core.gil_yield import is_in_background
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, DeviceEngine, ForSizes
@@ -204,7 +204,7 @@ class _Beginner:
 
     def __call__(self, kernel: Kernel) -> None:
         """Told of a kernel that was written."""
-        if in_background() or len(kernel.code) < LONG_CODE:
+        if is_in_background() or len(kernel.code) < LONG_CODE:
             return
         from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.lru_cache import Held
+from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
@@ -81,9 +81,9 @@ class WebGPUExecutable(DeviceExecutable):
         assert isinstance(run, SlicedGraphRun)
         return commands.slice(run, seconds)
 
-    def held(self) -> Held:
+    def memory_use(self) -> MemoryUse:
         """The device's buffers."""
-        return self.loaded.held()
+        return self.loaded.memory_use()
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the sizes of buffers."""
@@ -130,7 +130,7 @@ class ProgramExecutable:
         self._recorded = recorded
         self._under_way = under_way
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give back the device's memory; nothing can run it any more."""
         self.ahead = Ahead(self.program.gpu)
         self.program.release()

@@ -300,7 +300,7 @@ class Ahead:
             self._kept.append(commands)
             self._gpu.recorded_ahead.use(self)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Have nothing recorded any more: the next run is recorded when it is asked for."""
         self._kept.clear()
 

@@ -217,7 +217,7 @@ class SlicedGraphRun(SlicedRun):
             loaded, apart = self._graphs
             uses.call_when_submitted(functools.partial(loaded.give_back, apart))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop the buffers, in whatever state the run is."""
         self._graphs, self.placed, self._dispatches = None, bind_resources.Dispatch(), []
 

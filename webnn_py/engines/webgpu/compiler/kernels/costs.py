@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from webnn_py.core.traced_queries import may_follow_later
+from webnn_py.core.traced_queries import can_defer
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, SharedTile
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ def _fastest(
     best = min(times, key=lambda made: times[made], default=None)
     if best is None or tile_of(best).unrolled_multiplications <= MAX_QUICK_MULTIPLICATIONS:
         return best
-    if not may_follow_later(problem.batch, problem.m, problem.n, problem.k):
+    if not can_defer(problem.batch, problem.m, problem.n, problem.k):
         return best
     soon = [
         made

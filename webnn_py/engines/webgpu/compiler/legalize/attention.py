@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from webnn_py.core.traced_queries import keep_below, sampled
+from webnn_py.core.traced_queries import require_below, sampled
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
@@ -151,7 +151,7 @@ def _pays(found: _Match, node: Node) -> bool:
     shallow = all(depth <= MAX_SHALLOW_DEPTH for depth in depths)
     if scores.data_type == "float16" and shallow:
         return True
-    keep_below(buffer_bytes(scores), MIN_LARGE_SCORE_BYTES)
+    require_below(buffer_bytes(scores), MIN_LARGE_SCORE_BYTES)
     return sampled(buffer_bytes(scores)) >= MIN_LARGE_SCORE_BYTES
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import gil_yield
-from webnn_py.core.parallel_map import MOST_THREADS
+from webnn_py.core.parallel_map import MAX_THREADS
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.staging import Uploads
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
@@ -62,7 +62,7 @@ class LargeConstants:
     def __init__(self, gpu: Device) -> None:
         self._gpu = gpu
         self._uploads = Uploads(gpu.handle, gpu.life)  # own pool: freed with this object
-        threads = min(MOST_THREADS, os.cpu_count() or 1)
+        threads = min(MAX_THREADS, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(threads, "webnn-constants", gil_yield.enable)
 
     def __enter__(self) -> LargeConstants:

@@ -12,7 +12,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.errors import NotSupportedError, ValidationError
-from webnn_py.core.lru_owners import LastUsed
+from webnn_py.core.lru_cache import LRUOwners
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.needs import DeviceCapabilities
@@ -143,7 +143,7 @@ class Device:
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
-        self.recorded_ahead = LastUsed(policy.max_prerecorded_graphs)
+        self.recorded_ahead = LRUOwners(policy.max_prerecorded_graphs)
         self.reader = Workers("webnn-readback")
         self.recorder = Workers("webnn-recording")
         for threads in (self.reader, self.recorder):

@@ -85,7 +85,7 @@ class PipelineKey:
 def _lower_priority() -> None:
     """Lower this thread's priority below threads that a caller waits for."""
     gil_yield.enable()
-    thread_priority.stand_back()
+    thread_priority.lower_priority()
 
 
 def _compile_cost(key: PipelineKey) -> int:
@@ -195,10 +195,10 @@ class PipelineCache:
         threads = min(len(lacking), MAX_COMPILE_THREADS, os.cpu_count() or 1)
         if threads <= 1:
             one_by_one = (self._get(name, key) for key, name in lacking.items())
-            compiled = list(progress.counted(gil_yield.checkpoints(one_by_one), len(lacking)))
+            compiled = list(progress.report_each(gil_yield.checkpoints(one_by_one), len(lacking)))
             meanwhile()
         else:
-            begin = _lower_priority if gil_yield.in_background() else gil_yield.enable
+            begin = _lower_priority if gil_yield.is_in_background() else gil_yield.enable
             with ThreadPoolExecutor(
                 threads, thread_name_prefix="webnn-pipelines", initializer=begin
             ) as pool:
@@ -206,7 +206,7 @@ class PipelineCache:
                     results = pool.map(self._get, lacking.values(), lacking)
                     meanwhile()
                     done = gil_yield.checkpoints(results)
-                    compiled = list(progress.counted(done, len(lacking)))
+                    compiled = list(progress.report_each(done, len(lacking)))
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+<<<<<<< HEAD
 from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR
-from webnn_py.memory.host_arrays import HUGE
+from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
+=======
+from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR
+from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
+>>>>>>> 0014308 (Name caches, waits, copies and parked operations for what they are)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class RunPolicy:
     blocking_read_seconds: float = 1e-3
     loop_result_bytes: int = 1 << 19
     prerecorded_result_bytes: int = 16 << 20
-    large_input_bytes: int = HUGE
+    large_input_bytes: int = SLOW_COPY_BYTES
     max_prerecorded_runs: int = 2
     max_prerecorded_graphs: int = 16
     max_runs_in_flight: int = 16

@@ -21,7 +21,7 @@ from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 from webnn_py.ir import Array
 from webnn_py.memory.copying import copy
-from webnn_py.memory.host_arrays import HUGE
+from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
 from webnn_py.ordering.operation import Run
 
 BufferMapping = native.BufferMapping | fallback.BufferMapping
@@ -136,7 +136,7 @@ class Uploads:
         """Write C-contiguous arrays into mapped buffers of `take`."""
         with self._life:
             for source, array in contents:
-                if array.nbytes < HUGE:
+                if array.nbytes < SLOW_COPY_BYTES:
                     native.write_mapped(source, array)
                 else:
                     copy(_view(native.read_mapped(source), array), array)

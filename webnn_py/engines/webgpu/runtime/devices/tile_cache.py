@@ -18,7 +18,7 @@ KIND = "tiles"
 def known_tiles(adapter: Any, features: Features) -> Mapping[str, str]:
     """Return the cached `Features.tiles` of an adapter; empty if there are none or unreadable."""
     try:
-        found = json.loads(cache.recall(KIND, key_of(adapter, features)) or "{}")
+        found = json.loads(cache.load_text(KIND, key_of(adapter, features)) or "{}")
         return MappingProxyType({str(key): str(tile) for key, tile in found.items()})
     except (ValueError, AttributeError):
         return NO_TILES
@@ -26,7 +26,7 @@ def known_tiles(adapter: Any, features: Features) -> Mapping[str, str]:
 
 def remember_tiles(adapter: Any, features: Features, tiles: Mapping[str, str]) -> None:
     """Replace the cached tiles of an adapter."""
-    cache.remember(KIND, key_of(adapter, features), json.dumps(dict(tiles)))
+    cache.store_text(KIND, key_of(adapter, features), json.dumps(dict(tiles)))
 
 
 def key_of(adapter: Any, features: Features) -> str:
