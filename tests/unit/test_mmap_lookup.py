@@ -58,7 +58,7 @@ def test_files_that_were_replaced_are_not(tmp_path: Path) -> None:
 
 
 def test_files_without_names_have_some_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_spill, "PLAIN", 0)
+    monkeypatch.setattr(weight_spill, "MAX_PLAIN_BYTES", 0)
     kept, given = WeightSpill(), [np.full((512, 512 + i), i, np.float32) for i in range(3)]
     arrays = {str(i): kept.copy(array) for i, array in enumerate(given)}
     with find_file_ranges(arrays) as found:
@@ -71,7 +71,7 @@ def test_files_without_names_have_some_for_a_while(monkeypatch: pytest.MonkeyPat
 
 def test_names_go_where_there_is_no_descriptor_left(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
-    monkeypatch.setattr(weight_spill, "PLAIN", 0)
+    monkeypatch.setattr(weight_spill, "MAX_PLAIN_BYTES", 0)
     array = WeightSpill().copy(np.ones((512, 512), np.float32))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -110,7 +110,7 @@ def test_sessions_map_weights_without_a_file_of_the_users_too(
     context: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as those of a builder: ONNX Runtime would copy them before it lays them out."""
-    monkeypatch.setattr(weight_spill, "PLAIN", 0)
+    monkeypatch.setattr(weight_spill, "MAX_PLAIN_BYTES", 0)
     weights = np.random.default_rng(0).normal(size=(512, 513)).astype(np.float32)
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", ["n", 512])

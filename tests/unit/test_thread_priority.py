@@ -13,7 +13,7 @@ import pytest
 
 from tests.graphs import build, normal
 from tests.internals import session_of
-from tests.threads import LONG_RUN_SECONDS
+from tests.threads import LONG
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -44,8 +44,8 @@ def niceness(thread: int | None = None) -> int:
 def on_a_thread(work: Callable[[], object]) -> int:
     """The niceness of a new thread after it did something, over that of this one."""
     workers = Workers("test")
-    workers.run(work).wait(LONG_RUN_SECONDS)
-    found = workers.run(niceness).wait(LONG_RUN_SECONDS)
+    workers.run(work).wait(LONG)
+    found = workers.run(niceness).wait(LONG)
     workers.finish()
     workers.join()
     return found - niceness()
@@ -62,15 +62,15 @@ def test_a_thread_stands_back_alone() -> None:
 @linux
 def test_another_thread_is_told_to() -> None:
     workers = Workers("test")
-    lower_priority(workers.run(threading.get_native_id).wait(LONG_RUN_SECONDS))
-    assert workers.run(niceness).wait(LONG_RUN_SECONDS) == niceness() + NICENESS_STEP
+    lower_priority(workers.run(threading.get_native_id).wait(LONG))
+    assert workers.run(niceness).wait(LONG) == niceness() + NICENESS_STEP
     workers.finish()
 
 
 @linux
 def test_a_thread_that_has_ended_is_no_error() -> None:
     workers = Workers("test")
-    thread = workers.run(threading.get_native_id).wait(LONG_RUN_SECONDS)
+    thread = workers.run(threading.get_native_id).wait(LONG)
     workers.finish()
     workers.join()
     lower_priority(thread, slices=True)
@@ -98,7 +98,7 @@ def slices_around(work: Callable[[], object]) -> tuple[int, int]:
 
     workers = Workers("test")
     try:
-        return workers.run(both).wait(LONG_RUN_SECONDS)
+        return workers.run(both).wait(LONG)
     finally:
         workers.finish()
 
@@ -135,13 +135,13 @@ def test_threads_of_one_that_awaits_have_slices_of_their_own() -> None:
         shorten_slice()
         workers = Workers("begun")
         try:
-            return workers.run(slice_of_this_thread).wait(LONG_RUN_SECONDS)
+            return workers.run(slice_of_this_thread).wait(LONG)
         finally:
             workers.finish()
 
     workers = Workers("test")
-    expected = workers.run(slice_of_this_thread).wait(LONG_RUN_SECONDS)
-    assert workers.run(begin_one).wait(LONG_RUN_SECONDS) == expected
+    expected = workers.run(slice_of_this_thread).wait(LONG)
+    assert workers.run(begin_one).wait(LONG) == expected
     workers.finish()
 
 
@@ -179,9 +179,7 @@ def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @linux
 def test_threads_are_known_by_who_began_them() -> None:
     workers, other = Workers("ours"), Workers("another's")
-    found, begun = call_and_find_threads(
-        lambda: workers.run(threading.get_native_id).wait(LONG_RUN_SECONDS)
-    )
+    found, begun = call_and_find_threads(lambda: workers.run(threading.get_native_id).wait(LONG))
     assert begun == [found]
     assert call_and_find_threads(lambda: other.begin)[1] == []
     workers.finish()
@@ -214,7 +212,7 @@ def test_an_engines_threads_stand_back_after_a_long_run(
 ) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     for module in ("engines.onnxruntime.engine", "core.thread_priority"):
-        monkeypatch.setattr(f"webnn_py.{module}.LONG", 0 if long else LONG_RUN_SECONDS)
+        monkeypatch.setattr(f"webnn_py.{module}.LONG_RUN_SECONDS", 0 if long else LONG)
 
     async def main(context: MLContext) -> MLGraph:
         builder = MLGraphBuilder(context)
@@ -228,7 +226,7 @@ def test_an_engines_threads_stand_back_after_a_long_run(
         found = libraries_threads() - before
         assert {niceness(thread) - niceness() for thread in found} == {expected}
         graph.destroy()
-        worker = session_of(context).run_on_worker(niceness).wait(LONG_RUN_SECONDS)
+        worker = session_of(context).run_on_worker(niceness).wait(LONG)
         assert worker == niceness() + (NICENESS_STEP if long else 0)
     assert niceness(os.getpid()) == niceness()
 
@@ -238,7 +236,7 @@ def test_threads_stand_back_before_a_run_that_will_be_long(monkeypatch: pytest.M
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     monkeypatch.setattr("webnn_py.engines.profile.CORE_FLOPS", 1)
     for module in ("engines.onnxruntime.engine", "core.thread_priority"):
-        monkeypatch.setattr(f"webnn_py.{module}.LONG", LONG_RUN_SECONDS)  # which no run takes here
+        monkeypatch.setattr(f"webnn_py.{module}.LONG_RUN_SECONDS", LONG)  # which no run takes here
     before = libraries_threads()
 
     async def main(context: MLContext) -> None:
@@ -252,6 +250,6 @@ def test_threads_stand_back_before_a_run_that_will_be_long(monkeypatch: pytest.M
     given = {"x": normal(64, 64)}
     with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
         asyncio.run(main(context))
-        worker = session_of(context).run_on_worker(niceness).wait(LONG_RUN_SECONDS)
+        worker = session_of(context).run_on_worker(niceness).wait(LONG)
         assert worker == niceness() + NICENESS_STEP
     assert niceness(os.getpid()) == niceness()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call 
 @pytest.fixture(autouse=True)
 def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few weights, too."""
-    monkeypatch.setattr(weight_spill, "PLAIN", 0)
+    monkeypatch.setattr(weight_spill, "MAX_PLAIN_BYTES", 0)
 
 
 def weights(count: int) -> list[np.ndarray[Any, Any]]:
@@ -64,7 +64,7 @@ def test_small_ones_lie_in_plain_memory() -> None:
 
 def test_the_first_ones_stay_in_plain_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     given = weights(4)
-    monkeypatch.setattr(weight_spill, "PLAIN", given[0].nbytes + given[1].nbytes)
+    monkeypatch.setattr(weight_spill, "MAX_PLAIN_BYTES", given[0].nbytes + given[1].nbytes)
     copies = weight_spill.WeightSpill()
     assert [mapping_of(copies.copy(array)) is None for array in given] == [True] * 2 + [False] * 2
     assert [mapping_of(copies.keep(array)) is None for array in given] == [False] * 4

@@ -1,1 +1,1 @@
-"""Leaf facts: data types, errors, shapes, messages, conversions, threads."""
+"""Facts that every layer uses: data types, errors, shapes, messages, conversions, threads."""

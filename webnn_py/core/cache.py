@@ -1,7 +1,7 @@
-"""What is remembered on disk from one process to the next: small texts, in a folder of the user's.
+"""Disk cache of small texts, shared by the processes of one user.
 
-WEBNN_CACHE names another folder; 0 turns the cache off. What cannot be read or written is as if it
-were not there.
+WEBNN_CACHE names the folder; the value 0 turns the cache off. A file that cannot be read or written
+counts as absent.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from typing import Any
 from webnn_py._version import __version__
 from webnn_py.core.files import open_regular
 
-OFF = "0"
+DISABLED = "0"
 MAX_ENTRY_BYTES = 1 << 28
-"""Larger files are nothing that was remembered."""
+"""Longer files are ignored: the cache never writes one."""
 
 
 def cache_folder() -> Path | None:
-    """Where things are remembered, by the platform's convention; None if they are not."""
-    wanted = os.environ.get("WEBNN_CACHE", "")
-    if wanted:
-        return None if wanted == OFF else Path(wanted)
+    """Return the cache folder by the platform's convention; None if the cache is off."""
+    chosen = os.environ.get("WEBNN_CACHE", "")
+    if chosen:
+        return None if chosen == DISABLED else Path(chosen)
     try:
         home = Path.home()
-    except RuntimeError:  # nobody knows where that is
+    except RuntimeError:  # there is no home folder
         return None
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return (Path(local) if local else home / "AppData" / "Local") / "webnn_py" / "cache"
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "webnn_py"
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else home / ".cache") / "webnn_py"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else home / ".cache") / "webnn_py"
 
 
 def load_text(kind: str, key: str) -> str | None:
-    """What was remembered under a key, if anything was."""
+    """Return the text stored under a key; None if there is none."""
     path = _path(kind, key)
     if path is None:
         return None
@@ -54,21 +54,21 @@ def load_text(kind: str, key: str) -> str | None:
             if os.fstat(file.fileno()).st_size > MAX_ENTRY_BYTES:
                 return None
             text = file.read().decode()
-    except (OSError, ValueError):  # a DataError, too
+    except (OSError, ValueError):  # DataError is a ValueError
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # the file was used
+        os.utime(path)  # mark the file as recently used
     return text
 
 
 def store_text(kind: str, key: str, text: str, max_bytes: int | None = None) -> None:
-    """Remember a text; another process finds it whole or not at all.
+    """Store a text; another process finds the whole text or none.
 
     Args:
-        kind: Of what it tells; a folder of its own.
-        key: A text of any length, which is not kept.
-        text: What to remember.
-        max_bytes: Of all files of the kind: those that were not used for longest go.
+        kind: The subfolder of the cache.
+        key: A text of any length; only its hash is stored.
+        text: The text to store.
+        max_bytes: Bytes of all files of this kind; the least recently used ones are deleted.
     """
     path = _path(kind, key)
     if path is None:
@@ -88,10 +88,10 @@ def store_text(kind: str, key: str, text: str, max_bytes: int | None = None) -> 
 
 
 def load_json(kind: str, key: str) -> Any:
-    """What `store_json` kept under a key.
+    """Return the value that `store_json` stored under a key.
 
     Raises:
-        ValueError: That is nothing, or damaged.
+        ValueError: There is none, or its file is damaged.
     """
     text = load_text(kind, key) or ""
     if text != _with_checksum(text[8:]):
@@ -99,9 +99,9 @@ def load_json(kind: str, key: str) -> Any:
     return json.loads(text[8:])
 
 
-def store_json(kind: str, key: str, what: Any, max_bytes: int) -> None:
-    """Remember what JSON can hold; as `store_text`."""
-    text = json.dumps(what, separators=(",", ":"))
+def store_json(kind: str, key: str, value: Any, max_bytes: int) -> None:
+    """Store a value as JSON with a checksum; arguments as of `store_text`."""
+    text = json.dumps(value, separators=(",", ":"))
     store_text(kind, key, _with_checksum(text), max_bytes)
 
 
@@ -111,28 +111,28 @@ def _with_checksum(text: str) -> str:
 
 @functools.cache
 def source_fingerprint(*folders: str) -> str:
-    """What tells the package's sources, or those in some folders, from others before a change."""
+    """Return a text that changes with the version and with each source file of `folders`."""
     root = Path(__file__).parents[1]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in folders or ("",):
         for folder, _, files in sorted(os.walk(root / name)):
             for file in sorted(files):
                 if file.endswith(".py"):
                     status = os.stat(os.path.join(folder, file))
-                    found.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return f"{__version__} {found.hexdigest()}"
+                    digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return f"{__version__} {digest.hexdigest()}"
 
 
 def _delete_oldest(folder: Path, max_bytes: int) -> None:
-    """Remove files until those that are left take no more."""
-    found = []
+    """Delete the least recently used files until at most `max_bytes` remain."""
+    files = []
     for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it
             status = path.lstat()
             if not stat.S_ISDIR(status.st_mode):
-                found.append((status.st_mtime_ns, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+                files.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
         if total <= max_bytes:
             break
         path.unlink(missing_ok=True)

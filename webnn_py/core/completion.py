@@ -1,4 +1,4 @@
-"""Results that arrive from another thread, awaited under asyncio or trio, or waited for."""
+"""Futures that any thread may resolve, for tasks of asyncio or trio and for blocked threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import threading
-from _thread import RLock  # as threading's, which is a function that makes one
+from _thread import RLock  # the type; `threading.RLock` is a function
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import FrameType
@@ -23,11 +23,11 @@ CANCELLED = "the work was cancelled before it began"
 
 
 class Completion(Generic[T]):
-    """One result that any thread may set, once, and any number may await.
+    """A future that any thread may resolve once and any number of tasks may await.
 
-    Awaiting can be cancelled at any moment; the work goes on and its result is not used.
+    Cancelling an await does not stop the work; its result is dropped.
 
-    Unlike a `concurrent.futures.Future` it costs next to nothing where nobody waits on a thread.
+    Unlike `concurrent.futures.Future` it allocates no condition variable unless a thread blocks.
     """
 
     __slots__ = ("_callbacks", "_deferred", "_lock", "_outcome")
@@ -36,11 +36,11 @@ class Completion(Generic[T]):
         self._outcome: tuple[BaseException | None, Any] | None = None
         self._deferred: Callable[[], None] | None = None
         self._callbacks: list[Callable[[], object]] = []
-        self._lock = RLock()  # a finalizer may fail what its own thread just resolves
+        self._lock = RLock()  # a finalizer may fail a completion that its own thread is resolving
 
     @classmethod
     def of(cls, future: Future[T]) -> Completion[T]:
-        """The completion of work that was given to an executor."""
+        """Return a completion that follows a future of an executor."""
         made = cls()
 
         def arrived(future: Future[T]) -> None:
@@ -54,13 +54,13 @@ class Completion(Generic[T]):
         return made
 
     def set_result(self, result: T) -> None:
-        """Resolve; a second call changes nothing."""
+        """Resolve with a result; a second call changes nothing."""
         self._resolve((None, result))
 
     def set_exception(self, error: BaseException) -> None:
-        """Fail; a second call changes nothing."""
+        """Resolve with an error; a second call changes nothing."""
         if isinstance(error, OperationError) and str(error) == CANCELLED:
-            error.with_traceback(None)  # nobody reads it, and its frames may have what has this
+            error.with_traceback(None)  # its frames may refer back to this completion
         self._resolve((error, None))
 
     def _resolve(self, outcome: tuple[BaseException | None, Any]) -> None:
@@ -74,11 +74,11 @@ class Completion(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether the result is there."""
+        """Whether the completion is resolved."""
         return self._outcome is not None
 
     def on_done(self, callback: Callable[[], object]) -> None:
-        """Call `callback` from the thread that resolves, or now."""
+        """Call `callback` on the thread that resolves; at once if resolved already."""
         with self._lock:
             if self._outcome is None:
                 self._callbacks.append(callback)
@@ -86,20 +86,20 @@ class Completion(Generic[T]):
         callback()
 
     def _forget(self, callback: Callable[[], object]) -> None:
-        """Take a callback back whose caller waits no more; the result may never come."""
+        """Remove the callback of a waiter that gave up; the result may never come."""
         with self._lock:
             if self._outcome is None:
                 self._callbacks.remove(callback)
 
-    def leave(self, work: Callable[[], None]) -> None:
-        """Leave what is to be done for the result to this thread, which is about to wait for it."""
+    def defer(self, work: Callable[[], None]) -> None:
+        """Have the next thread that calls `wait` run `work` first."""
         self._deferred = work
 
     def wait(self, timeout: float | None = None) -> T:
-        """Block this thread for the result.
+        """Block this thread until resolved; return the result or raise its error.
 
         Raises:
-            TimeoutError: It did not come within `timeout` seconds.
+            TimeoutError: `timeout` seconds passed before.
         """
         if self._deferred is not None:
             work, self._deferred = self._deferred, None
@@ -123,10 +123,10 @@ class Completion(Generic[T]):
         try:
             raise error
         finally:
-            del self, error  # its traceback has this frame, which is not to keep it alive
+            del self, error  # the traceback refers to this frame: break the cycle
 
     async def settled(self) -> None:
-        """Wait until it is done, well or not."""
+        """Wait until resolved, whether with a result or an error."""
         if self._outcome is None:
             await self._arrival()
 
@@ -136,7 +136,7 @@ class Completion(Generic[T]):
         return self.wait(0)
 
     async def _arrival(self) -> None:
-        """Wait until it is done, well or not."""
+        """Wait until resolved, whether with a result or an error."""
         shorten_slice()
         waiter = Waiter()
         self.on_done(waiter.end)
@@ -148,9 +148,9 @@ class Completion(Generic[T]):
 
 
 class Cancellation:
-    """Whether one piece of work is cancelled; sections of it run whole or not at all.
+    """Cancellation state of one piece of work, whose sections run whole or not at all.
 
-    `with` is such a section; it gives False if the work was cancelled before.
+    `with` enters a section; it yields False if the work was cancelled before.
     """
 
     __slots__ = ("_cancelled", "_ended", "_lock", "_running")
@@ -163,16 +163,16 @@ class Cancellation:
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the work was cancelled."""
         return self._cancelled
 
     def check(self) -> None:
-        """Raise an OperationError if the work, which is about to begin, was cancelled."""
+        """Raise an OperationError if the work was cancelled before it began."""
         if self._cancelled:
             raise OperationError(CANCELLED)
 
     def cancel(self) -> Completion[None]:
-        """Let no section begin any more; the result is done when the one under way is."""
+        """Prevent further sections; the result resolves when the running section ends."""
         with self._lock:
             self._cancelled = True
             ended = self._ended = self._ended or Completion()
@@ -203,16 +203,16 @@ async def wait_or_cancel(
     """Await; if the await is cancelled, cancel the work.
 
     Args:
-        done: What to await.
-        cancellation: The work's.
-        withdraw: Takes the work out of where it waits to begin, if it does.
-        settle: Let the section under way come to its end before the await ends.
+        done: The awaitable.
+        cancellation: The cancellation state of the work.
+        withdraw: Removes the work from its queue if it has not begun.
+        settle: Wait for the running section to end before the await ends.
     """
     try:
         return await done
     except BaseException as error:
         if isinstance(error, GeneratorExit) and isinstance(done, Completion) and done.done:
-            raise  # the loop is gone, and a finalizer takes no lock for nothing
+            raise  # the loop is gone; a finalizer should take no lock
         current = cancellation.cancel()
         if withdraw is not None:
             withdraw()
@@ -222,10 +222,10 @@ async def wait_or_cancel(
 
 
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
-    """Await, and cancel that after so many seconds; None for no limit.
+    """Await with a time limit; None for no limit.
 
     Raises:
-        TimeoutError: It was cancelled.
+        TimeoutError: The limit passed, and the await was cancelled.
     """
     if seconds is None:
         return await work
@@ -241,7 +241,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
 
 
 async def wait_settled(error: BaseException, completion: Completion[Any]) -> None:
-    """Wait until it is done, even in a task that an error ends, such as one that is cancelled."""
+    """Wait until resolved, even in a task that is being cancelled."""
     if isinstance(error, GeneratorExit):  # the loop is gone
         return
     if _in_trio():
@@ -258,9 +258,9 @@ async def wait_settled(error: BaseException, completion: Completion[Any]) -> Non
 
 @contextlib.contextmanager
 def hold(lock: RLock, waits: bool) -> Iterator[bool]:
-    """Hold a lock; unless this `waits`, only if nobody else does. Gives whether it is held.
+    """Acquire a lock, without blocking unless `waits`; yield whether it was acquired.
 
-    A finalizer is not to wait, as it runs on any thread: such as one that another is starting.
+    A finalizer must not block: it may run on a thread that another thread is waiting to start.
     """
     held = lock.acquire(blocking=waits)
     try:
@@ -271,7 +271,7 @@ def hold(lock: RLock, waits: bool) -> Iterator[bool]:
 
 
 async def next_turn() -> None:
-    """Let all else that the running event loop has to do take its turn."""
+    """Yield to the running event loop once."""
     if _in_trio():
         trio: Any = sys.modules["trio"]
         await trio.lowlevel.checkpoint()
@@ -282,24 +282,24 @@ async def next_turn() -> None:
 
 
 def _in_trio() -> bool:
-    """Whether a task of trio runs here; its loop may be a guest of another one."""
+    """Whether a trio task runs on this thread; its loop may be the guest of another loop."""
     trio: Any = sys.modules.get("trio")
     return trio is not None and trio.lowlevel.in_trio_task()
 
 
 @functools.cache
 def _running_loop() -> Callable[[], Any]:
-    import asyncio  # late: a fifth of the package's import time, and a loop has it already
+    import asyncio  # imported late: it takes a fifth of the package's import time
 
     return asyncio.get_running_loop
 
 
 class Waiter:
-    """An await of one task, made where its event loop runs, which any thread may end.
+    """The await of one task; made on its event loop's thread, ended from any thread.
 
     Attributes:
-        loop: The event loop, of asyncio, or trio's token of it.
-        result: What it ended with, once it has.
+        loop: The asyncio event loop, or the trio token of one.
+        result: The result once ended.
     """
 
     __slots__ = ("_event", "loop", "result")
@@ -315,17 +315,17 @@ class Waiter:
             self._event = self.loop.create_future()
 
     def __await__(self) -> Generator[Any, None, None]:
-        told = self._event
-        awaitable = told if hasattr(told, "__await__") else told.wait()
+        event = self._event
+        awaitable = event if hasattr(event, "__await__") else event.wait()
         awaited: Generator[Any, None, None] = awaitable.__await__()
         return awaited
 
     def end(self) -> None:
-        """Let it come to its end; a second call changes nothing."""
+        """End the await; a second call changes nothing."""
         _wake(self.loop, ((self, None),))
 
     def outcome(self) -> Any:
-        """What it ended with, which is handed over, or its error raised."""
+        """Return the result, which is released, or raise its error."""
         result, self.result = self.result, None
         try:
             if isinstance(result, BaseException):
@@ -333,11 +333,11 @@ class Waiter:
                 raise result
             return result
         finally:
-            del self, result  # its traceback has this frame, which is not to keep it alive
+            del self, result  # the traceback refers to this frame: break the cycle
 
 
 def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
-    """Let them come to their ends, each with its result; each event loop is woken once."""
+    """End several awaits with their results; each event loop is woken once."""
     loops = {waiter.loop for waiter in waiters}
     for loop in loops:
         ended = zip(waiters, results, strict=True)
@@ -346,10 +346,10 @@ def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
 
 def _wake(loop: Any, ended: Iterable[tuple[Waiter, Any]]) -> None:
     asyncio: Any = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is loop:  # on this very thread
+    if asyncio is not None and asyncio._get_running_loop() is loop:  # this thread runs the loop
         _resume(ended)
         return
-    with contextlib.suppress(RuntimeError):  # it was closed, or trio has ended, meanwhile
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
         if hasattr(loop, "call_soon_threadsafe"):
             loop.call_soon_threadsafe(_resume, ended)
         else:
@@ -370,7 +370,7 @@ def _set(ended: Iterable[tuple[Waiter, Any]]) -> None:
 
 
 def runs_event_loop() -> bool:
-    """Whether this thread is running an event loop, which is not to be blocked."""
+    """Whether this thread is running an event loop, which must not be blocked."""
     asyncio: Any = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         return True
@@ -379,13 +379,13 @@ def runs_event_loop() -> bool:
 
 
 def check_may_block(what: str, instead: str) -> None:
-    """Raise an InvalidStateError on a thread that is running an event loop."""
+    """Raise an InvalidStateError if this thread is running an event loop."""
     if runs_event_loop():
         raise InvalidStateError(f"{what} would block this thread's event loop; use {instead}")
 
 
 def check_interrupts_nothing(what: str) -> None:
-    """Raise an InvalidStateError where waiting would deadlock; see `interrupts_own_call`."""
+    """Raise an InvalidStateError where blocking would deadlock; see `interrupts_own_call`."""
     if interrupts_own_call():
         raise InvalidStateError(
             f"{what}: called by a finalizer or signal handler in the midst of another call on this"
@@ -399,7 +399,7 @@ LOCKING_FOLDERS = (
     PACKAGE + os.path.join("ordering", ""),
     PACKAGE + os.path.join("engines", "webgpu", "runtime", ""),
 )
-"""Where all calls hold locks or run work, also in what they call."""
+"""Folders whose functions hold locks or run work, also while they call others."""
 LOCKING_FILES = tuple(
     PACKAGE + os.path.join(*file)
     for file in (
@@ -412,23 +412,23 @@ LOCKING_FILES = tuple(
         ("api", "tensor_memory.py"),
     )
 )
-"""Where functions hold locks themselves."""
+"""Files whose functions hold locks, but not while they call others."""
 
 
 def interrupts_own_call() -> bool:
-    """Whether this thread was in the midst of a call that holds locks or runs work.
+    """Whether this thread is inside another call of the package that holds locks or runs work.
 
-    Python calls finalizers and signal handlers between any two instructions of a thread. Who waits
-    there for other work of the package may wait for what this very thread was about to do.
+    Python runs finalizers and signal handlers between any two instructions of a thread. One that
+    blocks there may wait for work that its own thread was about to do.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back  # the call itself
+        frame = frame.f_back  # skip the frames of the present call
     nearest = True
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(PACKAGE):
-            if frame.f_code is Completion.wait.__code__:  # nothing is held where a thread waits
+            if frame.f_code is Completion.wait.__code__:  # a waiting thread holds no locks
                 return False
             if file.startswith(LOCKING_FOLDERS) or (nearest and file in LOCKING_FILES):
                 return True

@@ -1,7 +1,7 @@
-"""Conversion of option values by their annotation, as Web IDL would do it.
+"""Conversion of option values by their annotation, following Web IDL.
 
-Integers follow [EnforceRange] unsigned long: a fraction is cut off, what is not finite or not in
-0..2**32-1 is refused. Nothing else is converted silently.
+Integers follow [EnforceRange] unsigned long: a fraction is cut off; values that are not finite or
+not in 0..2**32-1 are refused. Nothing else is converted silently.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from webnn_py.core.shape_tracing import Traced
 
 MAX_UNSIGNED = 2**32 - 1
 MAX_ITEMS = 2**16
-"""Members of a list at most: no list of the specification may be longer, and some never end."""
+"""Longest accepted list; endless iterators are refused too."""
 
-OPEN = (MLDimension, Traced)
-"""Sizes that follow when a graph runs, and those that a compilation calculates with."""
+OPEN_SIZE_TYPES = (MLDimension, Traced)
+"""Open dimensions, and the traced numbers that stand for them while a graph is compiled."""
 
 MLNumber = int | float
-"""A number for a tensor of any data type: integers keep all 64 bits."""
+"""A number for a tensor of any data type; integers keep all 64 bits."""
 
 
 Signed = Annotated[int, "signed long"]
 """Annotation of an option that is a signed long."""
 Size = Annotated[int, "size"]
-"""Annotation of an option that is a size or place in a tensor: an open dimension is one."""
+"""Annotation of an option that is a size or an index; an open dimension is allowed."""
 SignedSize = Annotated[int, "signed size"]
-"""Annotation of an option that is a distance in a tensor: an open dimension is one."""
+"""Annotation of an option that is a signed offset; an open dimension is allowed."""
 
 
 def unsigned(value: object, what: str) -> int:
-    """One [EnforceRange] unsigned long."""
+    """Convert to an [EnforceRange] unsigned long."""
     if type(value) is int and 0 <= value <= MAX_UNSIGNED:
         return value
     number = _truncated(_number(value, what))
@@ -54,7 +54,7 @@ def unsigned(value: object, what: str) -> int:
 
 
 def signed(value: object, what: str) -> int:
-    """One [EnforceRange] long."""
+    """Convert to an [EnforceRange] long."""
     number = _truncated(_number(value, what))
     if number is None or not -(2**31) <= number < 2**31:
         raise ValidationError(f"{what}: got {shown(value)}, expected an integer of 32 bits")
@@ -62,25 +62,25 @@ def signed(value: object, what: str) -> int:
 
 
 def size(value: object, what: str) -> int:
-    """One unsigned long, or an open dimension; an operator says whether that may be negative."""
-    return cast(int, value) if isinstance(value, OPEN) else unsigned(value, what)
+    """Convert to an unsigned long; return an open dimension as it is."""
+    return cast(int, value) if isinstance(value, OPEN_SIZE_TYPES) else unsigned(value, what)
 
 
 def signed_size(value: object, what: str) -> int:
-    """One long, or an open dimension."""
-    return cast(int, value) if isinstance(value, OPEN) else signed(value, what)
+    """Convert to a long; return an open dimension as it is."""
+    return cast(int, value) if isinstance(value, OPEN_SIZE_TYPES) else signed(value, what)
 
 
 def size_list(value: object, what: str) -> tuple[int, ...]:
-    """A sequence of unsigned longs and open dimensions."""
+    """Convert a sequence of unsigned longs and open dimensions."""
     return tuple(
-        cast(int, item) if isinstance(item, OPEN) else unsigned(item, what)
+        cast(int, item) if isinstance(item, OPEN_SIZE_TYPES) else unsigned(item, what)
         for item in items(value, what)
     )
 
 
 def double(value: object, what: str) -> float:
-    """A finite double."""
+    """Convert to a finite double."""
     number = _as_float(_number(value, what))
     if not math.isfinite(number):
         raise ValidationError(f"{what}: got {shown(value)}, expected a finite number")
@@ -88,45 +88,45 @@ def double(value: object, what: str) -> float:
 
 
 def number(value: object, what: str) -> int | float:
-    """An MLNumber: an integer of any size, or a float that may be infinite or NaN."""
+    """Convert to an MLNumber: an integer of any size, or a float that may be infinite or NaN."""
     return _number(value, what)
 
 
 def boolean(value: object, what: str) -> bool:
-    """A bool, and nothing that merely looks like one."""
+    """Convert a Python or NumPy bool; refuse other values, also 0 and 1."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise ValidationError(f"{what}: got {shown(value)}, expected True or False")
 
 
 def unsigned_list(value: object, what: str) -> tuple[int, ...]:
-    """A sequence of unsigned longs."""
+    """Convert a sequence of unsigned longs."""
     return tuple(unsigned(item, what) for item in items(value, what))
 
 
 def double_list(value: object, what: str) -> tuple[float, ...]:
-    """A sequence of finite doubles."""
+    """Convert a sequence of finite doubles."""
     return tuple(double(item, what) for item in items(value, what))
 
 
 def string(value: object, what: str) -> str:
-    """A string, without what a subclass adds to it."""
+    """Convert to a plain `str`, also from a subclass."""
     if not isinstance(value, str):
         raise ValidationError(f"{what}: got {shown(value)}, expected a string")
     return str.__str__(value)
 
 
 def label(value: object, what: str = "option 'label'") -> str:
-    """A string that any encoding can hold: half of a surrogate pair is escaped."""
+    """Convert to a string that any encoding can hold; lone surrogates are escaped."""
     text = string(value, what)
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def mapping(value: object, what: str, error: type[MLError] = ValidationError) -> Mapping[Any, Any]:
-    """A mapping as a dictionary.
+    """Convert to a dictionary.
 
     Raises:
-        ValidationError: It is none, or cannot be read (or `error`).
+        ValidationError: It is no mapping, or cannot be read (or `error`).
     """
     if type(value) is dict:
         return value
@@ -134,12 +134,12 @@ def mapping(value: object, what: str, error: type[MLError] = ValidationError) ->
         raise error(f"{what}: got {type_name(value)}, expected a mapping by name")
     try:
         return dict(value)
-    except Exception as cause:  # whatever its own methods raise
+    except Exception as cause:  # its own methods may raise anything
         raise error(f"{what}: the mapping cannot be read: {describe_error(cause)}") from cause
 
 
 def string_list(value: object, what: str) -> tuple[str, ...]:
-    """A sequence of strings."""
+    """Convert a sequence of strings."""
     return tuple(string(item, what) for item in items(value, what))
 
 
@@ -153,14 +153,14 @@ def _number(value: object, what: str) -> int | float:
         raise ValidationError(f"{what}: got {shown(value)}, expected a number")
     try:
         return int(value) if isinstance(value, numbers.Integral) else _as_float(value)
-    except Exception as error:  # whatever its own methods raise
+    except Exception as error:  # its own methods may raise anything
         raise ValidationError(
             f"{what}: got {shown(value)}, expected a number: {describe_error(error)}"
         ) from error
 
 
 def _as_float(value: Any) -> float:
-    """The nearest float; infinity for what is larger than any, as an integer can be."""
+    """Return the nearest float; infinity for an integer larger than any float."""
     try:
         return float(value)
     except OverflowError:
@@ -168,17 +168,17 @@ def _as_float(value: Any) -> float:
 
 
 def _truncated(number: int | float) -> int | None:
-    """Without its fraction; None where there is no such integer."""
+    """Cut off the fraction; return None for infinity and NaN."""
     return None if isinstance(number, float) and not math.isfinite(number) else math.trunc(number)
 
 
 def items(value: object, what: str) -> list[Any]:
-    """The members of a list, tuple, array or other iterable in order; not of strings."""
+    """Return the members of a list, tuple, array or other iterable; refuse strings and mappings."""
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping, Set)):
         raise ValidationError(f"{what}: got {shown(value)}, expected a list")
     try:
         members = list(itertools.islice(value, MAX_ITEMS + 1))
-    except Exception as error:  # an array of rank 0, or whatever an iterator raises
+    except Exception as error:  # an array of rank 0, or an error of its iterator
         raise ValidationError(
             f"{what}: got {shown(value)}, expected a list: {describe_error(error)}"
         ) from error
@@ -188,7 +188,7 @@ def items(value: object, what: str) -> list[Any]:
 
 
 def one_of(value: object, choices: Sequence[str], what: str, others: Mapping[str, str] = {}) -> str:
-    """One of some strings; `others` are what stands for one of them elsewhere."""
+    """Convert to one of `choices`; `others` maps names from elsewhere to them, for hints."""
     if isinstance(value, str) and (text := str.__str__(value)) in choices:
         return text
     expected = ", ".join(repr(choice) for choice in choices)
@@ -227,7 +227,7 @@ def takes_dimensions(annotation: Any) -> bool:
 
 
 def converter(annotation: Any, what: str) -> Callable[[object], Any]:
-    """The conversion that an annotation stands for.
+    """Return the conversion function of an annotation.
 
     `X | None` lets None through; `int | Sequence[int]` takes a number or a list.
     """
@@ -244,8 +244,8 @@ def converter(annotation: Any, what: str) -> Callable[[object], Any]:
             one, several = converter(single, what), converter(many, what)
 
             def inner(value: object) -> Any:
-                alone = isinstance(value, numbers.Real) or is_dimension(value)
-                return one(value) if alone else several(value)
+                is_single = isinstance(value, numbers.Real) or is_dimension(value)
+                return one(value) if is_single else several(value)
 
         if len(rest) == len(members):
             return inner

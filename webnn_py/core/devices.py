@@ -1,4 +1,4 @@
-"""How a context's device is chosen: the names that may be given.
+"""Literal types of the options that choose a context's device.
 
 Source: WebNN 2026, "MLContextOptions"; "cpu" and "gpu" as in its text of 2022.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 MLDeviceType = Literal["cpu", "gpu", "default"]
-"""Where graphs run; "default" is the CPU."""
+"""Device that runs graphs; "default" is the CPU."""
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
-"""Which GPU, where there are several."""
+"""Preferred GPU where there are several."""

@@ -1,4 +1,4 @@
-"""MLDimension: a size that is not known when a graph is built, and what follows from its bounds."""
+"""MLDimension: a symbolic size that is bound when a graph runs, with arithmetic and bounds."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from webnn_py.core.undecided_dims import (
     suggest_bounds,
 )
 
-EXPONENTS = range(31)  # two to the highest is about as large as a dimension may be
+EXPONENTS = range(31)  # 2**30 is about the largest dimension
 
 
 class MLDimension:
-    """A dimension of a shape that is open: an expression of sizes that follow when a graph runs.
+    """An open dimension of a shape: an expression of sizes that are bound when the graph runs.
 
     It calculates as an integer does (`+ - * ** // % divmod`) with integers and others of its graph;
     a result that is one number for all sizes is an int. `<`, `<=`, `>`, `>=`, `min` and `max` are
-    decided by the bounds of the sizes. `==` tells whether two are the same expression, for all
-    sizes; so dimensions are found in lists and dictionaries.
+    decided by the bounds of the sizes. `==` compares expressions: it is true if both have the same
+    value for all sizes, so lists and dictionaries can hold dimensions.
 
     Source: spec/execution.md, "Open dimensions".
     """
 
     __slots__ = ("_bounds", "_polynomial")
-    __array_ufunc__ = None  # NumPy's numbers leave calculating to this class
+    __array_ufunc__ = None  # makes NumPy's scalars defer to this class
 
     def __init__(self, polynomial: Polynomial) -> None:
         self._polynomial = polynomial
@@ -42,24 +42,24 @@ class MLDimension:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the sizes that it follows from, in alphabetical order."""
+        """The names of its sizes, in alphabetical order."""
         return tuple(sorted(self._polynomial.symbols))
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest value that it can have, as far as known."""
+        """The lowest and the highest value that its bounds allow."""
         if self._bounds is None:
             self._bounds = polynomials.bounds(self._polynomial)
         return self._bounds
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """Its value.
+        """Return the value for given sizes.
 
         Args:
             sizes: A number for each of `names`.
 
         Raises:
-            ValidationError: One is missing, or no number.
+            ValidationError: A name is missing, or its value is no number.
 
         Source: spec/execution.md, "Open dimensions".
         """
@@ -86,12 +86,12 @@ class MLDimension:
         return hash(self._polynomial)
 
     def __add__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a + b)
+        return self._combine(other, lambda a, b: a + b)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a * b)
+        return self._combine(other, lambda a, b: a * b)
 
     __rmul__ = __mul__
 
@@ -101,10 +101,10 @@ class MLDimension:
         return math.prod([self] * int(exponent))
 
     def __sub__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: a + b.scaled(-1))
+        return self._combine(other, lambda a, b: a + b.scaled(-1))
 
     def __rsub__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: b + a.scaled(-1))
+        return self._combine(other, lambda a, b: b + a.scaled(-1))
 
     def __neg__(self) -> MLDimension:
         return MLDimension(self._polynomial.scaled(-1))
@@ -124,16 +124,16 @@ class MLDimension:
         return format(str(self), spec)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._made(other, _floor_divided)
+        return self._combine(other, _floor_divided)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: _floor_divided(b, a))
+        return self._combine(other, lambda a, b: _floor_divided(b, a))
 
     def __mod__(self, other: Any) -> Any:
-        return self._made(other, _remainder)
+        return self._combine(other, _remainder)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._made(other, lambda a, b: _remainder(b, a))
+        return self._combine(other, lambda a, b: _remainder(b, a))
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
@@ -154,22 +154,22 @@ class MLDimension:
         )
 
     def __ge__(self, other: Any) -> bool:
-        return self._decided(other, ">=", lambda a, b: a - b)
+        return self._decide(other, ">=", lambda a, b: a - b)
 
     def __gt__(self, other: Any) -> bool:
-        return self._decided(other, ">", lambda a, b: a - b - 1)
+        return self._decide(other, ">", lambda a, b: a - b - 1)
 
     def __le__(self, other: Any) -> bool:
-        return self._decided(other, "<=", lambda a, b: b - a)
+        return self._decide(other, "<=", lambda a, b: b - a)
 
     def __lt__(self, other: Any) -> bool:
-        return self._decided(other, "<", lambda a, b: b - a - 1)
+        return self._decide(other, "<", lambda a, b: b - a - 1)
 
     def __bool__(self) -> bool:
         low, high = self.bounds
         if low > 0 or high < 0:
             return True
-        return self > 0 if -low <= high else self < 0  # which is not known, and says what helps
+        return self > 0 if -low <= high else self < 0  # raises: the comparison is undecided
 
     def __index__(self) -> int:
         raise ValidationError(
@@ -186,15 +186,15 @@ class MLDimension:
     def _symbols(self) -> Mapping[str, Symbol]:
         return self._polynomial.symbols
 
-    def _made(self, other: Any, make: Callable[[Polynomial, Polynomial], Polynomial]) -> Any:
+    def _combine(self, other: Any, make: Callable[[Polynomial, Polynomial], Polynomial]) -> Any:
         operand = polynomial_of(other)
         if operand is None:
             return NotImplemented
         _check_together(self, other)
         return _collapsed(make(self._polynomial, operand))
 
-    def _decided(self, other: Any, relation: str, excess: Callable[[Any, Any], Any]) -> bool:
-        """Whether the excess, which the relation says is not negative, is so for all sizes."""
+    def _decide(self, other: Any, relation: str, excess: Callable[[Any, Any], Any]) -> bool:
+        """Decide a comparison that holds where `excess` is at least 0, for all sizes."""
         if polynomial_of(other) is None:
             return NotImplemented  # type: ignore[no-any-return]
         over = excess(self, other)
@@ -215,7 +215,7 @@ def _term(dimension: MLDimension) -> str:
 
 
 def _or_size(dimension: MLDimension) -> str:
-    """What helps wherever an open dimension cannot stand."""
+    """Return the hint to bind the size, for places that need a number."""
     return f", or give the size with dimensions={{{dimension.names[0]!r}: …}}"
 
 
@@ -225,7 +225,7 @@ def _collapsed(polynomial: Polynomial) -> int | MLDimension:
 
 
 def polynomial_of(value: object) -> Polynomial | None:
-    """What an integer or an open dimension is as a polynomial; None for anything else."""
+    """Return an integer or open dimension as a polynomial; None for any other object."""
     if isinstance(value, MLDimension):
         return value._polynomial
     return polynomials.number(int(value)) if isinstance(value, numbers.Integral) else None
@@ -261,29 +261,29 @@ def _remainder(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def named(name: str, low: int, high: int, scope: int = 0) -> MLDimension:
-    """An open size."""
+    """Return an open dimension that is one size."""
     return MLDimension(polynomials.single(Symbol(name, low, high, scope)))
 
 
 def multiple_of(value: object) -> tuple[Symbol, int] | None:
-    """The size that a dimension is a multiple of, and which; None for anything else."""
+    """Return the size and the factor if a dimension is a multiple of one size, else None."""
     terms = value._polynomial.terms if isinstance(value, MLDimension) else {}
     if len(terms) != 1:
         return None
     ((monomial, factor),) = terms.items()
     (atom, power), *others = monomial
-    alone = isinstance(atom, Symbol) and power == 1 and not others and factor > 0
-    return (atom, factor) if alone else None  # type: ignore[return-value]
+    is_multiple = isinstance(atom, Symbol) and power == 1 and not others and factor > 0
+    return (atom, factor) if is_multiple else None  # type: ignore[return-value]
 
 
 def symbol_of(value: object) -> Symbol | None:
-    """The size that a dimension just is, or None."""
+    """Return the size if a dimension is exactly one size, else None."""
     found = multiple_of(value)
     return found[0] if found is not None and found[1] == 1 else None
 
 
 def symbols_of(values: Iterable[object]) -> dict[str, Symbol]:
-    """The sizes that dimensions follow from, by name; nested lists are looked through."""
+    """Return the sizes in dimensions by name; nested tuples are searched."""
     found: dict[str, Symbol] = {}
     for value in values:
         if isinstance(value, MLDimension):
@@ -294,30 +294,30 @@ def symbols_of(values: Iterable[object]) -> dict[str, Symbol]:
 
 
 def is_open(shape: Iterable[object]) -> bool:
-    """Whether a dimension of a shape is open, or of one of several shapes."""
-    for size in shape:  # plainly, as every call of an operator asks
+    """Whether any dimension of a shape, or of a tuple of shapes, is open."""
+    for size in shape:  # a plain loop: every operator call runs this
         if isinstance(size, MLDimension) or (type(size) is tuple and is_open(size)):
             return True
     return False
 
 
 def is_dimension(value: object) -> TypeGuard[MLDimension]:
-    """Whether it is an open dimension, which stands where an integer does."""
+    """Whether it is an open dimension."""
     return isinstance(value, MLDimension)
 
 
 def span(value: int | MLDimension) -> Range:
-    """Lowest and highest value."""
+    """Return the lowest and highest value of an integer or dimension."""
     return value.bounds if isinstance(value, MLDimension) else (value, value)
 
 
 def least(shape: Iterable[int]) -> tuple[int, ...]:
-    """The shape with the lowest value of each dimension."""
+    """Return the shape with each dimension at its lowest value."""
     return tuple(span(size)[0] for size in shape)
 
 
 def fixed(value: int, what: str) -> int:
-    """A number that must be known when the graph is built.
+    """Return a number that must not depend on open sizes.
 
     Raises:
         ValidationError: It is open.
@@ -331,15 +331,15 @@ def fixed(value: int, what: str) -> int:
 
 
 def check_divides(divisor: int, size: int, what: str) -> None:
-    """A size is a multiple of a divisor, for all sizes.
+    """Check that a size is a multiple of a divisor, for all sizes.
 
     Args:
         divisor: At least 1.
         size: The size.
-        what: The error where it is not, for sizes that are known.
+        what: The error message where a fixed size is no multiple.
 
     Raises:
-        ValidationError: It is not, or this is not known.
+        ValidationError: It is no multiple, or this is undecided.
     """
     rest: int | MLDimension = size % divisor
     if span(rest)[0] > 0:
@@ -353,10 +353,9 @@ def check_divides(divisor: int, size: int, what: str) -> None:
 
 
 def undecided(got: object, expected: object) -> str:
-    """Why two sizes or shapes that should be equal are not, as the end of a message.
+    """Explain why two sizes or shapes are not known to be equal, as the end of a message.
 
-    Empty where they differ for all sizes; else the sizes of which it is not known, and what would
-    decide it.
+    Empty where they differ for all sizes. Otherwise it names the undecided sizes and a remedy.
     """
     pairs = [(got, expected)]
     if isinstance(got, (tuple, list)) and isinstance(expected, (tuple, list)):
@@ -386,7 +385,7 @@ def _is_never_zero(value: int | MLDimension) -> bool:
 
 
 def _equating(a: object, b: object, over: MLDimension) -> str:
-    """What would make two sizes equal whose difference is given, as the end of a message."""
+    """Return what would make two sizes equal, `over` being their difference, for a message."""
     if symbol_of(a) is not None and symbol_of(b) is not None:
         return "; give both one name"
     found = deciding_bounds(("==", over._polynomial))

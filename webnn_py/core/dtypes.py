@@ -1,4 +1,4 @@
-"""Data types: the facts about each, in one table.
+"""Table of WebNN's data types.
 
 Source: WebNN 2026, "MLOperandDataType"; int4 and uint4 are an extension for quantised constants.
 """
@@ -18,12 +18,12 @@ from webnn_py.core.messages import did_you_mean, shown
 MLOperandDataType = Literal[
     "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8", "int4", "uint4"
 ]
-"""Names of the data types; what each of them is, its name tells: kind and bits."""
+"""Names of the data types; each name tells kind and bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DTypeInfo:
-    """One data type.
+    """Facts of one data type.
 
     Attributes:
         name: WebNN's name.
@@ -65,7 +65,7 @@ ANY: tuple[str, ...] = tuple(name for name in DTYPES if name not in PACKED_4BIT)
 FLOATS: tuple[str, ...] = tuple(name for name in ANY if DTYPES[name].kind == "f")
 _BY_NUMPY = {DTYPES[name].numpy: DTYPES[name].name for name in ANY}
 _OF_KIND = {"f": "float32", "i": "int32", "u": "uint32", "b": "uint8"}
-"""What to convert NumPy's other types to, by their kind."""
+"""Data type recommended for NumPy's other types, by kind."""
 _OTHER_NAMES = {
     **dict.fromkeys(("float", "float64", "double", "bfloat16"), "float32"),
     **dict.fromkeys(("int", "int16"), "int32"),
@@ -74,17 +74,17 @@ _OTHER_NAMES = {
     "uint16": "uint32",
     "long": "int64",
 }
-"""Names that data types have elsewhere."""
+"""WebNN's names by the names that other libraries use."""
 
 
 def from_numpy(
     dtype: Any, convert_to: Callable[[str], str] = "; convert it with .astype(np.{})".format
 ) -> MLOperandDataType:
-    """WebNN's name of a NumPy dtype.
+    """Return WebNN's name of a NumPy dtype.
 
     Args:
-        dtype: What NumPy calls it.
-        convert_to: How to convert it to a data type, as the end of a message.
+        dtype: The NumPy dtype.
+        convert_to: Returns the hint how to convert to a data type, as the end of a message.
 
     Raises:
         ValidationError: WebNN has no such type; nothing is converted silently.
@@ -93,7 +93,7 @@ def from_numpy(
     name = _BY_NUMPY.get(key.newbyteorder("=") if key.isnative else key)
     if name is None:
         near = _BY_NUMPY.get(key.newbyteorder("="), _OF_KIND.get(key.kind))
-        if key.kind == "V" and key.type is not np.void:  # that packages add, such as bfloat16
+        if key.kind == "V" and key.type is not np.void:  # types of other packages, such as bfloat16
             near = {"int4": "int8", "uint4": "uint8"}.get(key.name, "float32")
         raise ValidationError(
             f"data type {key} is not one of WebNN's ({', '.join(ANY)})"
@@ -103,10 +103,10 @@ def from_numpy(
 
 
 def _meant(name: object) -> str:
-    """Which data type NumPy, PyTorch or the like call so, as the end of a message."""
+    """Return a hint which data type was meant, by NumPy's, PyTorch's or similar names."""
     try:
         key = np.dtype(name).name if not isinstance(name, str) else name  # type: ignore[call-overload]
-    except Exception:  # it is no type of NumPy's, or whatever its own methods raise
+    except Exception:  # no type of NumPy's, or an error of its own methods
         key = shown(name).rpartition(".")[2]
     return f"; give {key!r}" if key in DTYPES else did_you_mean(key, DTYPES, _OTHER_NAMES)
 
@@ -121,12 +121,12 @@ def check(name: object) -> MLOperandDataType:
 
 
 def byte_length(name: str, shape: Sequence[int]) -> int:
-    """Bytes of a tensor; two 4-bit elements share a byte, an odd last one has it alone."""
+    """Return the bytes of a tensor; two 4-bit elements share a byte, rounded up to whole bytes."""
     return (math.prod(shape) * DTYPES[name].bits + 7) // 8
 
 
 def cast_number(value: int | float, name: str) -> int | float:
-    """A number as the data type holds it: integers are clamped and rounded to even, floats rounded.
+    """Cast a number to a data type: clamp and round integers (half to even), round floats.
 
     Source: WebNN 2026, "Casting".
     """
@@ -144,10 +144,10 @@ def cast_number(value: int | float, name: str) -> int | float:
 
 
 def exact_number(value: int | float, name: str) -> int | float:
-    """A number as the data type holds it, where that is the same number but for a float's rounding.
+    """Convert a number to a data type without changing it, except for float rounding.
 
     Raises:
-        ValidationError: The data type does not reach so far, or has no fractions.
+        ValidationError: It is out of range, or is a fraction and the data type has none.
     """
     info = DTYPES[name]
     if info.kind == "f":
@@ -169,7 +169,7 @@ def exact_number(value: int | float, name: str) -> int | float:
 
 
 def unpack_4bit(data: np.ndarray[Any, Any], name: str, count: int) -> np.ndarray[Any, Any]:
-    """Packed bytes (low nibble first) to one element a byte."""
+    """Unpack bytes (low nibble first) to one element a byte."""
     raw = data.reshape(-1).view(np.uint8)
     nibbles = np.stack([raw & 0xF, raw >> 4], axis=-1).reshape(-1)[:count]
     if name == "uint4":
@@ -178,7 +178,7 @@ def unpack_4bit(data: np.ndarray[Any, Any], name: str, count: int) -> np.ndarray
 
 
 def pack_4bit(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """One element a byte to packed bytes, low nibble first."""
+    """Pack one element a byte to bytes, low nibble first."""
     raw = data.reshape(-1).view(np.uint8) & 0xF
     if raw.size % 2:
         raw = np.append(raw, np.uint8(0))

@@ -1,4 +1,4 @@
-"""The errors of the public interface; every one is an `MLError`."""
+"""Exceptions of the public interface; each is an `MLError`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 class MLError(Exception):
     """Base of every error that webnn_py raises on purpose.
 
-    Names from files and callers stand in its message: what is not printable is escaped, but for
-    the ends of lines, so that no terminal or log obeys it.
+    Messages contain names from files and callers. Characters that are not printable are escaped,
+    except line ends, so that no terminal or log interprets them.
 
     Source: no part of WebNN.
     """
@@ -41,12 +41,14 @@ class DataError(MLError, ValueError):
 
 
 class FileError(DataError, OSError):
-    """A file cannot be opened, read or written; also Python's own kind, such as FileNotFoundError.
+    """A file cannot be opened, read or written.
+
+    It is also an instance of Python's own class for the failure, such as FileNotFoundError.
 
     Attributes:
-        errno: The system's number.
-        strerror: What the system says.
-        filename: The file, as it was given.
+        errno: The system's error number.
+        strerror: The system's message.
+        filename: The path as the caller passed it.
 
     Source: no part of WebNN (spec/deviations.md, D9).
     """
@@ -66,10 +68,10 @@ class InvalidStateError(MLError, RuntimeError):
 
 
 class OperationError(MLError, RuntimeError):
-    """The work was valid but the engine or the device failed to do it.
+    """Valid work failed in the engine or on the device.
 
     Attributes:
-        root: What failed first, where this is a consequence of it.
+        root: The first failure, where this one is a consequence of it.
 
     Source: Web IDL, "OperationError".
     """
@@ -78,7 +80,7 @@ class OperationError(MLError, RuntimeError):
 
 
 class NotSupportedError(MLError, NotImplementedError):
-    """This engine, device or format does not offer what was asked for.
+    """The engine, device or format does not offer the requested feature.
 
     Source: Web IDL, "NotSupportedError".
     """
@@ -92,26 +94,26 @@ class ContextLostError(MLError, RuntimeError):
 
 
 class WaitTimeoutError(MLError, TimeoutError):
-    """What was waited for did not come in time; it may still come.
+    """A wait ended at its time limit; the awaited value may still be reached.
 
     Source: no part of WebNN (spec/deviations.md, D24).
     """
 
 
 class DLPackError(MLError, BufferError):
-    """An exchange by DLPack cannot be made as it was asked for.
+    """A DLPack exchange cannot be made as requested.
 
     Source: no part of WebNN; the DLPack protocol of the Python array API.
     """
 
 
 def file_error(error: OSError, path: object, message: str) -> FileError:
-    """Return the FileError for an error of the system's, of Python's own kind, too.
+    """Return a FileError for a system error; it is also of Python's own class for it.
 
     Args:
-        error: The system's.
-        path: The file, as it was given.
-        message: What could not be done; what the system says follows.
+        error: The system error.
+        path: The path as the caller passed it.
+        message: The failed action; the system's message follows.
     """
     if isinstance(error, FileError):
         return error
@@ -124,7 +126,7 @@ def file_error(error: OSError, path: object, message: str) -> FileError:
 
 @contextlib.contextmanager
 def prefix_errors(what: str) -> Iterator[None]:
-    """Have errors begin with what failed."""
+    """Prefix the message of each MLError with `what`."""
     try:
         yield
     except MLError as error:
@@ -132,31 +134,31 @@ def prefix_errors(what: str) -> Iterator[None]:
 
 
 def convert_memory_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function raise an OperationError where Python has no memory left."""
+    """Have a function raise OperationError instead of MemoryError."""
 
     @functools.wraps(function)
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def converted(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except MemoryError as error:
             raise OperationError(f"out of memory: {error}") from error
 
-    return told
+    return converted
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """What failed first, to be kept: a copy, so that it holds no frames and what they hold."""
+    """Return the first failure, as a copy that refers to no frames, for storage."""
     root = getattr(error, "root", None)
     if isinstance(root, BaseException):
         return root
     try:
         return type(error)(*error.args)
-    except Exception:  # it takes other arguments than it keeps
+    except Exception:  # its constructor takes other arguments than `args`
         return OperationError(f"{type(error).__name__}: {error}")
 
 
 def caused_by(what: str, root: BaseException) -> OperationError:
-    """What fails because of a failure before; see `root_cause`."""
+    """Return the error of work that fails because of an earlier failure; see `root_cause`."""
     notes = "".join(f", {note}" for note in getattr(root, "__notes__", ())[:1])
     made = OperationError(f"{what} failed: {root}{notes}")
     made.root = root

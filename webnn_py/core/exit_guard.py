@@ -1,15 +1,15 @@
-"""Threads of users that compute when Python ends.
+"""Shutdown of Python while daemon threads of the user compute.
 
-Python ends a daemon thread where it next asks for the interpreter, which aborts the process if that
-is within a library of C++. So what is in one then is waited for, and nothing else begins there. A
-daemon thread that asks for it, or whose work fails for that reason, ends silently: if Python ended
-while it wrote of an error, that would abort the process, too.
+At shutdown Python ends a daemon thread when it next asks for the GIL. Inside a C++ library this
+aborts the process. So shutdown waits for threads inside such calls, and no further call begins on a
+daemon thread. A daemon thread that calls one, or whose work fails during shutdown, stops without an
+error message: if Python ended the thread while it wrote one, that would abort the process too.
 """
 
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401  # registers what is to be called behind
+import concurrent.futures.thread  # noqa: F401  # registers its shutdown hook first, to run after ours
 import functools
 import os
 import sys
@@ -25,7 +25,7 @@ C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 ENDING = "Python ends"
-"""Why work fails then."""
+"""Reason in errors of work that fails during shutdown."""
 
 _CALLS: list[tuple[Any, str]] = []
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -33,63 +33,63 @@ _begun = threading.Event()
 
 
 def calls_libraries(*methods: str) -> Callable[[C], C]:
-    """Name the methods of a class that are in a library of C++ for most of their time."""
+    """Name the methods of a class that spend most of their time in a C++ library."""
 
-    def name(made: C) -> C:
-        _CALLS.extend((made, method) for method in methods)
-        return made
+    def register(cls: C) -> C:
+        _CALLS.extend((cls, method) for method in methods)
+        return cls
 
-    return name
+    return register
 
 
 def calls_library(function: F) -> F:
-    """As `calls_libraries`, of a function of a module that is looked up there at each call."""
+    """Do as `calls_libraries` for a module's function; callers must look it up at each call."""
     _CALLS.append((sys.modules[function.__module__], function.__name__))
     return function
 
 
 def stop_daemon() -> None:
-    """Stop this thread for good if Python ends, where Python would stop it a little later.
+    """Block this thread forever if Python is shutting down and would soon end it.
 
-    Called before it is told of an error: what became of its work is of no interest any more.
+    Call it before an error is reported: nobody needs the result of the work any more.
     """
     if _begun.is_set() and _is_stopped_by_python():
         threading.Event().wait()
 
 
 def _is_stopped_by_python() -> bool:
-    """Whether this is a daemon thread of the user's; the package's own are waited for."""
+    """Whether this is a daemon thread of the user; shutdown waits for the package's own."""
     return threading.current_thread().daemon and not gil_yield.enabled()
 
 
 def finish_calls() -> None:
-    """Wait for calls of libraries when Python ends, and have no other begin on daemon threads."""
+    """Wait for library calls at shutdown, and prevent new ones on daemon threads."""
     _begun.set()
     if len(sys._current_frames()) == 1:
         return
     codes: set[CodeType] = set()
-    for made, name in _CALLS:
-        method = getattr(made, name)
+    for owner, name in _CALLS:
+        method = getattr(owner, name)
         codes.add(method.__code__)
-        setattr(made, name, _refused_to_daemons(method))
+        setattr(owner, name, _refuse_to_daemons(method))
     ended = 0
-    while ended < 2:  # a thread may be about to call what it has looked up before
+    while ended < 2:  # a thread may have looked a method up before, and call it only now
         time.sleep(0.001)
         running = (_is_within(frame, codes) for frame in sys._current_frames().values())
         ended = 0 if any(running) else ended + 1
 
 
 def _begin() -> None:
-    """The main thread has ended; from now on no executor takes work, which some builds need."""
-    threading.excepthook = functools.partial(_tell, threading.excepthook)
+    """Note that the main thread has ended; from now on executors refuse the work of some builds."""
+    threading.excepthook = functools.partial(_report_error, threading.excepthook)
 
 
-# What is registered last is called first: before executors end, where Python has such a list.
+# Hooks run in reverse order of registration: this one runs before executors end.
 getattr(threading, "_register_atexit", atexit.register)(_begin)
 
 
-def _tell(hook: Callable[[Any], object], raised: Any) -> None:
-    """Tell of an error that ends a thread, unless it is the package's on one that Python stops."""
+def _report_error(hook: Callable[[Any], object], raised: Any) -> None:
+    """Report an error that ends a thread, unless it is ours on a thread that Python stops."""
     traceback, ours = raised.exc_traceback, False
     while traceback is not None:
         ours = ours or traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE)
@@ -98,8 +98,8 @@ def _tell(hook: Callable[[Any], object], raised: Any) -> None:
         hook(raised)
 
 
-def _refused_to_daemons(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What others do, such as functions that Python calls when it ends, goes on."""
+def _refuse_to_daemons(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method to end daemon threads that call it; atexit functions may still call it."""
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,7 @@
-"""What a child process finds after os.fork(): no other threads, and locks that may be held forever.
+"""Guards for child processes of os.fork(), which have no other threads and may have locked locks.
 
-Whatever has threads, or a driver that has, is of no use there and says so; see `FORKED`.
+Objects with threads, or with a driver that has threads, do not work in the child and raise
+`FORKED`.
 """
 
 from __future__ import annotations
@@ -18,40 +19,40 @@ FORKED = (
 
 
 def after_fork_in_child(callback: Callable[[], None]) -> None:
-    """Call `callback` first thing in every child process that os.fork() makes from now on."""
+    """Call `callback` at the start of every child process that os.fork() makes from now on."""
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(after_in_child=callback)
 
 
-_LEFT: weakref.WeakSet[Any] = weakref.WeakSet()
+_KEPT_ALIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def keep_alive_in_child(thing: object) -> None:
-    """Give nothing of this back in a child process: a library or an object of one with threads."""
-    _LEFT.add(thing)
+    """Never free this object in a child process: its destructor would wait for missing threads."""
+    _KEPT_ALIVE.add(thing)
 
 
-def _leave() -> None:
-    if not _LEFT:
+def _keep_alive() -> None:
+    if not _KEPT_ALIVE:
         return
     import ctypes
 
-    for thing in _LEFT:
+    for thing in _KEPT_ALIVE:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     skip_library_exit_handlers()
 
 
-after_fork_in_child(_leave)
+after_fork_in_child(_keep_alive)
 
 
 def skip_library_exit_handlers() -> None:
-    """End this process, when it does, before libraries wait for threads that it does not have.
+    """End this process at exit before libraries wait for threads that the child does not have.
 
-    They registered that with the C library, which calls what was registered last first.
+    Their handlers are registered with the C library, which runs them in reverse order.
     """
     import ctypes
 
     library = ctypes.CDLL(None)
-    with contextlib.suppress(AttributeError):  # glibc has it, others do not
+    with contextlib.suppress(AttributeError):  # only glibc has `on_exit`
         library.on_exit(library["_exit"], None)
         library.__cxa_atexit(library.fflush, None, None)

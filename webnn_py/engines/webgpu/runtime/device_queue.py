@@ -121,7 +121,7 @@ class DeviceQueue(Queue):
             number = gpu.life.submissions
             read = functools.partial(self._read, staging, target, done, cancellation, number)
             if here == threading.get_ident() and gpu.reader.idle:
-                done.leave(functools.partial(self._read_soon, staging, read, done, cancellation))
+                done.defer(functools.partial(self._read_soon, staging, read, done, cancellation))
             else:
                 self._read_later(read, done, cancellation)
 
