@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from webnn_py.ops.operand import MLOperand
     from webnn_py.ordering.timeline import Timeline, TimelinePoint
 
-# Where each public name comes from. They are imported when first used, so that importing the
-# package costs next to nothing to a program that may not come to need it.
-_HOMES = {
+# Module of each public name. Names are imported at first use, so that `import webnn_py` is fast.
+_MODULES = {
     "api.builder": ("MLGraphBuilder",),
     "api.context": ("MLContext",),
     "api.descriptor": ("MLOperandDescriptor",),
@@ -124,9 +123,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
-    for home, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
-            value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+            value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
             globals()[name] = value
             return value
     if name == "onnx":

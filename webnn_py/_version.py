@@ -1,3 +1,3 @@
-"""The one place where the version stands."""
+"""Version of the package."""
 
 __version__ = "0.1.0"

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.wrong_objects import WRONG
-from webnn_py.core.messages import MAX_LENGTH, describe_error, python_name, shown, suggestion
+from webnn_py.core.messages import MAX_SHOWN_CHARS, describe_error, python_name, shown, suggestion
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_anything_can_be_shown(name: str) -> None:
     text = shown(WRONG[name]())
-    assert 0 < len(text) <= MAX_LENGTH
+    assert 0 < len(text) <= MAX_SHOWN_CHARS
     assert text.isprintable()
     text.encode()
 

@@ -198,7 +198,7 @@ def parameters(function: object) -> str:
 
 def test_all_is_sorted_and_complete() -> None:
     assert list(webnn_py.__all__) == sorted(webnn_py.__all__)
-    homes = [name for names in webnn_py._HOMES.values() for name in names]
+    homes = [name for names in webnn_py._MODULES.values() for name in names]
     assert sorted([*homes, "__version__"]) == webnn_py.__all__
     assert set(webnn_py.__all__) <= set(dir(webnn_py))
 

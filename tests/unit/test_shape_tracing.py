@@ -239,7 +239,7 @@ def test_a_number_is_of_one_mark_however_often_it_is_calculated() -> None:
 def test_nothing_is_asked_behind_a_trace() -> None:
     with Trace({"n": 6}) as trace:
         n = trace.sizes["n"]
-    with pytest.raises(AssertionError, match="behind its trace"):
+    with pytest.raises(AssertionError, match="after its trace"):
         bool(n)
 
 

@@ -404,7 +404,6 @@ LOCKING_FILES = tuple(
     PACKAGE + os.path.join(*file)
     for file in (
         ("core", "completion.py"),
-        ("core", "lru_owners.py"),
         ("core", "lru_cache.py"),
         ("core", "workers.py"),
         ("api", "unordered_pool.py"),

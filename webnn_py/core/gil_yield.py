@@ -1,7 +1,7 @@
-"""Letting other threads have the interpreter while a long piece of Python runs.
+"""Offers of the GIL to other threads during long Python work.
 
-A thread that waits for the interpreter asks for it after 5 ms (`sys.getswitchinterval`), which an
-event loop feels as a stall. Long work on a context's own threads offers it more often.
+A thread that waits for the GIL requests it after 5 ms (`sys.getswitchinterval`), which stalls an
+event loop. Long work on a context's own threads sleeps briefly more often.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ YIELD_INTERVAL_S = 0.002
 """Seconds between two offers."""
 
 YIELD_SLEEP_S = 2e-4
-"""Seconds to sleep: a thread that waits takes this long to wake, and must not find it taken."""
+"""Seconds to sleep: a waiting thread takes this long to wake and take the GIL."""
 
 BACKGROUND_INTERVAL_S = 5e-4
-"""Seconds between two offers of background work, which no caller waits for."""
+"""Seconds between two offers of background work: an await takes the GIL several times."""
 
 BACKGROUND_SLEEP_S = 2e-3
-"""As `YIELD_SLEEP_S`, of such work."""
+"""Seconds that background work sleeps."""
 
 CONTENDED_SLEEP_S = 2e-2
-"""As `BACKGROUND_SLEEP_S`, while somebody waits for other work."""
+"""Seconds that background work sleeps while a caller waits for other work."""
 
 
 class Abandoned(BaseException):
-    """Work was left that nobody needs any more; not an error, for nothing to go on behind it."""
+    """Stops background work that nobody needs; a BaseException, so that no handler continues."""
 
 
 class _State(threading.local):
     due = float("inf")
-    needless: Callable[[], bool] | None = None
+    is_needless: Callable[[], bool] | None = None
 
 
 _state = _State()
@@ -44,34 +44,34 @@ _awaited: set[object] = set()
 
 
 def enable() -> None:
-    """Be courteous on this thread from now on."""
+    """Have `checkpoint` offer the GIL on this thread from now on."""
     _state.due = time.perf_counter() + YIELD_INTERVAL_S
 
 
 def enabled() -> bool:
-    """Whether this thread is one of those: an event loop may be waiting."""
+    """Whether this thread offers the GIL, as an event loop may wait for it."""
     return _state.due != float("inf")
 
 
 def is_in_background() -> bool:
-    """Whether nobody waits for what is done here."""
+    """Whether this thread does work that no caller waits for."""
     return _state.needless is not None
 
 
 def checkpoint() -> None:
-    """Let others run if it is time to; nothing on threads that are not enabled."""
+    """Offer the GIL if the interval has passed; does nothing on threads that are not enabled."""
     if time.perf_counter() < _state.due:
         return
-    needless = _state.needless
-    time.sleep(_pause())
+    is_needless = _state.is_needless
+    time.sleep(_sleep_seconds())
     _state.due = time.perf_counter() + (
-        YIELD_INTERVAL_S if needless is None else BACKGROUND_INTERVAL_S
+        YIELD_INTERVAL_S if is_needless is None else BACKGROUND_INTERVAL_S
     )
-    if needless is not None and needless():
+    if is_needless is not None and is_needless():
         raise Abandoned
 
 
-def _pause() -> float:
+def _sleep_seconds() -> float:
     if not is_in_background():
         return YIELD_SLEEP_S
     return CONTENDED_SLEEP_S if _awaited else BACKGROUND_SLEEP_S
@@ -79,28 +79,28 @@ def _pause() -> float:
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """Have work in the background pause for longer, as somebody waits for what is done here."""
-    this = object()
-    _awaited.add(this)
+    """Mark work here as awaited: background work sleeps longer meanwhile."""
+    token = object()
+    _awaited.add(token)
     try:
         yield
     finally:
-        _awaited.discard(this)
+        _awaited.discard(token)
 
 
 @contextlib.contextmanager
-def abandoned(needless: Callable[[], bool]) -> Iterator[None]:
-    """Leave what is done here on an enabled thread, at a checkpoint, once it is needless."""
-    _state.needless = needless
+def abandon_when(is_needless: Callable[[], bool]) -> Iterator[None]:
+    """Run background work that stops at a checkpoint once `is_needless` returns True."""
+    _state.is_needless = is_needless
     try:
         with contextlib.suppress(Abandoned):
             yield
     finally:
-        _state.needless = None
+        _state.is_needless = None
 
 
-def checkpoints(things: Iterable[T]) -> Iterator[T]:
-    """The things, with an offer before each."""
-    for thing in things:
+def checkpoints(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items, with a checkpoint before each."""
+    for item in items:
         checkpoint()
-        yield thing
+        yield item

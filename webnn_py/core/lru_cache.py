@@ -1,12 +1,13 @@
-"""What was made for keys, kept for those used last, up to a number and to a sum of bytes."""
+"""LRU cache with single flight, and an LRU set of the objects that own caches."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import InvalidStateError
@@ -14,31 +15,31 @@ from webnn_py.core.errors import InvalidStateError
 T = TypeVar("T")
 
 MemoryUse = Mapping[Hashable, int]
-"""Bytes of memory, by whatever tells its pieces apart."""
+"""Bytes by the identity of each piece of memory, which several entries may share."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """How much is kept; what was used last is so anyhow.
+    """Limits of an LRU cache; the most recently used entry stays in any case.
 
     Attributes:
-        most: How many.
-        most_bytes: Bytes of memory, None for no limit; what all that is kept shares does not count.
+        max_entries: Number of entries.
+        max_bytes: Bytes of memory, None for no limit. Memory that all entries share does not count.
     """
 
     max_entries: int = 512
     max_bytes: int | None = 1 << 30
 
 
-def _nothing(entry: object) -> MemoryUse:
+def _no_memory(entry: object) -> MemoryUse:
     return {}
 
 
 class _Entry(Completion[T]):
-    """What is made for a key.
+    """Entry of the cache, pending while its maker computes it.
 
     Attributes:
-        maker: The thread that makes it.
+        maker: Identity of the thread that computes it.
     """
 
     __slots__ = ("maker",)
@@ -49,51 +50,51 @@ class _Entry(Completion[T]):
 
 
 class LRUCache(Generic[T]):
-    """What was made for a key, kept for the keys used last; made once, whoever asks meanwhile.
+    """LRU cache that computes a missing entry once, while other callers wait for it.
 
     Args:
-        make: Makes it.
-        room: How much is kept; what is being made does not count.
-        held: The memory that goes with it, asked once.
-        then: Told what was made for a key, and of this object, which may have something else then.
+        make: Computes the value of a key.
+        limits: Size limits; pending entries do not count.
+        memory_use: Returns the memory of a value; called once for each value.
+        on_created: Called with this cache, the key and the new value.
     """
 
     def __init__(
         self,
         make: Callable[[Any], T],
         limits: CacheLimits,
-        memory_use: Callable[[T], MemoryUse] = _nothing,
+        memory_use: Callable[[T], MemoryUse] = _no_memory,
         on_created: Callable[[LRUCache[T], Any, T], None] | None = None,
     ) -> None:
         self._make = make
         self._limits = limits
         self._memory_use = memory_use
         self._on_created = on_created
-        self._entries: dict[Hashable, _Entry[T]] = {}  # the one used last is the last one
+        self._entries: dict[Hashable, _Entry[T]] = {}  # the most recently used entry is last
         self._latest: tuple[Hashable, T] | None = None
         self._memory = _SharedMemory()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> T:
-        """What belongs to a key.
+        """Return the value of a key, computing it if it is missing.
 
-        An error in making it is everyone's who waits for it; who asks later has it made anew.
+        All callers that wait for a computation get its error; a later call computes again.
         """
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
-        mine: _Entry[T] | None = None
+        own: _Entry[T] | None = None
         try:
             with self._lock:
                 entry = self._entries.pop(key, None)
                 if entry is None:
-                    entry = mine = _Entry()
+                    entry = own = _Entry()
                 self._entries[key] = entry
-            if mine is not None:
-                self._fill(key, mine)
+            if own is not None:
+                self._fill(key, own)
         except BaseException as error:  # an interrupt may come before `_fill` begins
-            if mine is not None:
-                self._refuse(key, mine, error)
+            if own is not None:
+                self._fail(key, own, error)
             raise
         if entry.maker == threading.get_ident() and not entry.done:
             raise InvalidStateError(
@@ -107,7 +108,7 @@ class LRUCache(Generic[T]):
         return result
 
     def find(self, key: Hashable) -> T | None:
-        """What belongs to a key if it is there: nothing is made or waited for."""
+        """Return the value of a key if present; computes and waits for nothing."""
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
@@ -119,11 +120,11 @@ class LRUCache(Generic[T]):
             self._latest = key, found.wait()
             return self._latest[1]
 
-    def replace(self, key: Hashable, before: T, entry: T) -> None:
-        """Have something else for a key, if it is there and still has what it had before."""
+    def replace(self, key: Hashable, before: T, value: T) -> None:
+        """Replace the value of a key if it is still `before`."""
         done: _Entry[T] = _Entry()
-        done.set_result(entry)
-        memory_use = self._memory_use(entry)
+        done.set_result(value)
+        memory_use = self._memory_use(value)
         with self._lock:
             if key not in self._memory or self._entries[key].wait() is not before:
                 return
@@ -143,21 +144,21 @@ class LRUCache(Generic[T]):
         if self._on_created is not None:
             self._on_created(self, key, result)
 
-    def _refuse(self, key: Hashable, entry: _Entry[T], error: BaseException) -> None:
-        """It is not made, unless it was before the error."""
+    def _fail(self, key: Hashable, entry: _Entry[T], error: BaseException) -> None:
+        """Remove a pending entry and fail its waiters; a filled entry stays."""
         with self._lock:
             if not entry.done and self._entries.get(key) is entry:
                 del self._entries[key]
         entry.set_exception(error)
 
     def _evict(self) -> None:
-        """Drop what was used first until the rest fits."""
+        """Evict the least recently used entries until the limits hold."""
         limits, memory = self._limits, self._memory
-        there = [key for key in self._entries if key in memory]
-        for place, key in enumerate(there):
-            kept = len(there) - place
+        filled = [key for key in self._entries if key in memory]
+        for index, key in enumerate(filled):
+            count = len(filled) - index
             is_small = limits.max_bytes is None or memory.own_bytes() <= limits.max_bytes
-            if kept <= limits.max_entries and (is_small or kept == 1):
+            if count <= limits.max_entries and (is_small or count == 1):
                 break
             del self._entries[key]
             memory.drop(key)
@@ -166,7 +167,7 @@ class LRUCache(Generic[T]):
 
 
 class _SharedMemory:
-    """The memory of several things, and which pieces all of them have."""
+    """Memory of several entries, with the pieces that entries share."""
 
     def __init__(self) -> None:
         self._memory_use: dict[Hashable, MemoryUse] = {}
@@ -177,19 +178,54 @@ class _SharedMemory:
         return key in self._memory_use
 
     def add(self, key: Hashable, memory_use: MemoryUse) -> None:
-        """Count one more."""
+        """Add the memory of one entry."""
         self._memory_use[key] = memory_use
         self._users.update(memory_use.keys())
         self._sizes.update(memory_use)
 
     def drop(self, key: Hashable) -> None:
-        """Count one less."""
+        """Remove the memory of one entry."""
         for piece in self._memory_use.pop(key):
             self._users[piece] -= 1
             if not self._users[piece]:
                 del self._users[piece], self._sizes[piece]
 
     def own_bytes(self) -> int:
-        """The bytes of what not all of them have."""
-        everyone = len(self._memory_use)
-        return sum(self._sizes[piece] for piece, users in self._users.items() if users < everyone)
+        """Return the bytes of all pieces that not every entry shares."""
+        entries = len(self._memory_use)
+        return sum(self._sizes[piece] for piece, users in self._users.items() if users < entries)
+
+
+class CacheOwner(Protocol):
+    """Object with a cache that costs memory."""
+
+    def release(self) -> None:
+        """Empty the cache; called from any thread."""
+
+
+class LRUOwners:
+    """LRU set of weakly referenced cache owners.
+
+    Args:
+        max_owners: Number of owners that may keep their caches; the others release them.
+    """
+
+    def __init__(self, max_owners: int) -> None:
+        self._max_owners = max_owners
+        self._owners: weakref.WeakKeyDictionary[CacheOwner, None] = weakref.WeakKeyDictionary()
+        self._latest: weakref.ref[CacheOwner] | None = None
+        self._lock = threading.Lock()
+
+    def use(self, owner: CacheOwner) -> None:
+        """Mark an owner as used; release the least recently used ones above the limit."""
+        if self._latest is not None and self._latest() is owner:
+            return
+        with self._lock:
+            self._owners.pop(owner, None)
+            self._owners[owner] = None
+            self._latest = weakref.ref(owner)
+            others = list(self._owners)[: -self._max_owners]
+            for other in others:
+                del self._owners[other]
+        for other in others:
+            other.release()

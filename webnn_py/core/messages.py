@@ -1,6 +1,6 @@
-"""Showing what was got in a message: in few characters, whatever it is, and never with an error.
+"""Formatting of objects for messages: short, printable, and never raising.
 
-What users give may be a number of a million digits, an array, or an object whose `__repr__` raises.
+Users may pass a number of a million digits, an array, or an object whose `__repr__` raises.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 LOG = logging.getLogger("webnn_py")
-"""For what users should know, and nothing is raised over."""
+"""Logger for facts that users should know but that are no errors."""
 
-MAX_LENGTH = 160
-"""Characters of a shown object at most."""
+MAX_SHOWN_CHARS = 160
+"""Longest text of an object in a message, in characters."""
 
 
 class _Short(reprlib.Repr):
-    """`repr`, with what is long left out."""
+    """Abbreviating `repr`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,29 +52,29 @@ _SHORT = _Short()
 
 
 def shown(value: object) -> str:
-    """An object for a message: its `repr` in at most 160 printable characters."""
+    """Return the `repr` of an object in at most 160 printable characters."""
     if _is_awaitable(value):
         return type_name(value)
     try:
         text = printable(_SHORT.repr(value))
-    except Exception:  # whatever its own methods raise
+    except Exception:  # its own methods may raise anything
         return f"<{type_name(value)}>"
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
 @functools.lru_cache(maxsize=1024)
 def named(kind: str, name: str) -> str:
-    """What an operand of a graph is called in messages; kept, as each run asks for it."""
+    """Return the title of a graph's operand in messages; cached, as each run needs it."""
     return f"{kind} {shown(name)}"
 
 
 def printable(text: str) -> str:
-    """The text in one line; what is not printable is escaped."""
+    """Return the text in one line, with escapes for characters that are not printable."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def printable_lines(text: str) -> str:
-    """The text with its line ends; what else is not printable is escaped."""
+    """Return the text with its line ends, other characters escaped as by `printable`."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
@@ -83,12 +83,12 @@ def _escaped(character: str) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether all of a string are characters: half a surrogate pair is none."""
+    """Whether a string contains no lone surrogates."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def type_name(value: object) -> str:
-    """The name of an object's type, whatever its metaclass makes of it."""
+    """Return the name of an object's type, even with an unusual metaclass."""
     name: str = type.__getattribute__(type(value), "__name__")
     if isinstance(value, types.CoroutineType):
         return f"a coroutine (put await before the call of {value.__qualname__})"
@@ -101,22 +101,22 @@ def _is_awaitable(value: object) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error of somebody else's code in a message: its type and what it says."""
+    """Return the type and message of another library's error, shortened."""
     try:
         text = printable(str(error))
-    except Exception:  # whatever its own methods raise
+    except Exception:  # its own methods may raise anything
         text = ""
-    short = text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+    short = text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
     return f"{type_name(error)}: {short}" if short else type_name(error)
 
 
 def python_name(idl: str) -> str:
-    """A name of the specification's IDL in Python: convTranspose2d -> conv_transpose2d."""
+    """Convert a name of WebNN's IDL to Python: convTranspose2d to conv_transpose2d."""
     return re.sub(r"(?<=[a-z0-9])([A-Z]+)", r"_\1", idl.replace("NaN", "Nan")).lower()
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The known name that may have been meant, as the end of a message; empty if there is none."""
+    """Return a hint with the known name that was probably meant, or an empty string."""
     names = list(known)
     spelt = python_name(name)
     if spelt != name and spelt in names:
@@ -131,9 +131,9 @@ T = TypeVar("T")
 
 
 def suggest_options(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function say which option may have been meant by one that it does not have.
+    """Decorate a function to name the option that was probably meant by an unknown one.
 
-    The error is Python's own TypeError, as for every call that does not fit a signature.
+    The error is Python's own TypeError, as for any call that does not fit a signature.
     """
     known = [name for name in inspect.signature(function).parameters if name != "self"]
     has = frozenset(known)
@@ -163,12 +163,12 @@ def suggest_options(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def did_you_mean(text: object, choices: Iterable[str], others: Mapping[str, str] = {}) -> str:
-    """Return the string that may have been meant by another one, as the end of a message.
+    """Return a hint with the choice that was probably meant, or an empty string.
 
     Args:
-        text: What was given.
-        choices: The strings that there are.
-        others: Those that stand for one of them elsewhere, in lower case.
+        text: The value from the user.
+        choices: The valid strings.
+        others: Names from elsewhere, in lower case, with the choice that each stands for.
     """
     if not isinstance(text, str):
         return ""
@@ -179,9 +179,9 @@ def did_you_mean(text: object, choices: Iterable[str], others: Mapping[str, str]
 
 
 class Suggesting:
-    """An object that tells which attribute or option may have been meant by one that it lacks.
+    """Base class whose errors name the attribute or option that was probably meant.
 
-    Options are looked at where a method has keyword-only ones, or makes the object: the others are
+    It checks the options of `__init__` and of methods with keyword-only options; other methods are
     called too often.
     """
 

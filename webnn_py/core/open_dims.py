@@ -1,4 +1,4 @@
-"""Open sizes by name: what a builder says of them, and what they are when a graph runs."""
+"""Open dimensions by name: those of a builder, their bounds, and their sizes in a run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from webnn_py.core.shapes import Shape
 
 ANY_SIZE: Range = (1, MAX_DIMENSION)
 TYPICAL_BATCH_SIZE = 4
-"""A size that is taken for those of requests that are computed together."""
+"""Batch size to prepare for when the first run has batch size 1."""
 _ANONYMOUS = "?"
 _SCOPES = itertools.count(1)
 
 
 def shape(value: object, what: str) -> Shape:
-    """A list of sizes, names of open ones, -1 for one without a name, and open dimensions.
+    """Convert a shape that may hold names of open dimensions, -1, and open dimensions.
 
-    Names stand for dimensions without bounds until a builder gives them some.
+    A name has no bounds until a builder binds it; -1 is an open dimension without a name.
     """
     return tuple(_dimension(item, what) for item in convert.items(value, what))
 
@@ -53,25 +53,25 @@ def _name(value: object, what: str) -> str:
 
 
 class OpenSizes:
-    """The open sizes of one builder.
+    """Open sizes of one builder.
 
     Args:
-        bounds: By name, the lowest and the highest size (None: no limit), or the size itself.
+        bounds: By name, the lowest and the highest size (None: no limit), or a fixed size.
 
     Attributes:
-        symbols: The sizes that the builder's inputs have, by name.
+        symbols: The open sizes in the shapes of the builder's inputs, by name.
     """
 
     def __init__(self, bounds: object = None) -> None:
-        given = {} if bounds is None else convert.mapping(bounds, "dimensions")
-        self._bounds = {_name(n, "dimensions"): _range(n, size) for n, size in given.items()}
+        by_name = {} if bounds is None else convert.mapping(bounds, "dimensions")
+        self._bounds = {_name(n, "dimensions"): _range(n, size) for n, size in by_name.items()}
         self._scope = next(_SCOPES)
         self._used: set[str] = set()
         self._anonymous = 0
         self.symbols: dict[str, Symbol] = {}
 
     def bind(self, shape: Shape) -> Shape:
-        """A shape of an input, its names being those of this builder.
+        """Return the shape of an input with its names bound to this builder's sizes.
 
         Raises:
             ValidationError: It has a dimension of another builder.
@@ -81,10 +81,10 @@ class OpenSizes:
         return tuple(self._bound(size) for size in shape)
 
     def declare(self, name: str, low: int, high: int) -> MLDimension:
-        """An open size that inputs are going to have, under the name that listings call it.
+        """Declare an open size of later inputs by the name that listings show.
 
         Raises:
-            ValidationError: It is no name, or the bounds are none.
+            ValidationError: The name or the bounds are invalid.
         """
         number = name.removeprefix(_ANONYMOUS)
         if number != name and number.isdecimal() and (low, high) == ANY_SIZE:
@@ -96,7 +96,7 @@ class OpenSizes:
         return made
 
     def check_used(self) -> None:
-        """Check that each name with bounds stands in the shape of an input.
+        """Check that each name with bounds occurs in the shape of an input.
 
         Raises:
             ValidationError: One does not; the message lists the names that do.
@@ -110,7 +110,7 @@ class OpenSizes:
                 )
 
     def check(self, options: Iterable[object]) -> None:
-        """The open dimensions in options follow from inputs of this builder.
+        """Check that open dimensions in options depend only on sizes of this builder.
 
         Raises:
             ValidationError: One does not.
@@ -165,19 +165,22 @@ def _range(name: str, given: object) -> Range:
 
 
 def plain_names(shape: Sequence[object]) -> set[str]:
-    """The names that stand for a whole dimension of a shape, or of which it is a multiple."""
+    """Return the names of sizes of which a dimension in the shape is a multiple."""
     return {found[0].name for size in shape if (found := multiple_of(size)) is not None}
 
 
 def evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
-    """An option or shape, its open dimensions being what they are for these sizes."""
+    """Return an option or shape with its open dimensions evaluated for `sizes`."""
     if isinstance(value, MLDimension):
         return value.evaluate(sizes)
     return tuple(evaluated(item, sizes) for item in value) if isinstance(value, tuple) else value
 
 
 def typical_sizes(symbols: Mapping[str, Symbol]) -> dict[str, int]:
-    """Small sizes within their bounds: different ones, and not 1, which broadcasts, if possible."""
+    """Return small sizes within the bounds, different from each other and from 1 where possible.
+
+    A size of 1 broadcasts, so it does not represent others.
+    """
     return {
         name: max(symbol.low, min(symbol.high, number))
         for number, (name, symbol) in enumerate(symbols.items(), 2)
@@ -185,25 +188,25 @@ def typical_sizes(symbols: Mapping[str, Symbol]) -> dict[str, int]:
 
 
 def likely_sizes(symbols: Mapping[str, Symbol], first: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes near those that may come behind the first ones.
+    """Return sizes that later runs probably have, from those of the first run.
 
-    What serves a size of 1, which broadcasts, serves no others: several are taken for it, too.
+    A program for size 1 broadcasts and serves no other size, so a typical batch size is added.
     """
-    several = {
+    batched = {
         name: min(TYPICAL_BATCH_SIZE, symbols[name].high) if size == 1 else size
         for name, size in first.items()
     }
-    near = [dict(first)] if set(first.values()) != {1} else []
-    return near if several == first else [*near, several]
+    sizes = [dict(first)] if set(first.values()) != {1} else []
+    return sizes if batched == first else [*sizes, batched]
 
 
 def check_name(names: Collection[str], name: object, what: str) -> None:
     """Check that a graph has an open dimension of this name.
 
     Args:
-        names: Those of the graph's open dimensions.
-        name: What the user gives.
-        what: What messages call it.
+        names: Names of the graph's open dimensions.
+        name: The name from the user.
+        what: The title of the option in messages.
 
     Raises:
         ValidationError: It has none; the message lists those that it has.
@@ -217,11 +220,11 @@ def check_name(names: Collection[str], name: object, what: str) -> None:
 
 
 def check_sizes(symbols: Mapping[str, Symbol], sizes: object) -> dict[str, int]:
-    """A size for each open one, within its bounds.
+    """Return a size for each open dimension, checked against its bounds.
 
     Args:
         symbols: The open sizes, by name.
-        sizes: What the user gives.
+        sizes: The mapping from the user.
 
     Raises:
         ValidationError: One is missing, unknown or out of bounds.
@@ -245,17 +248,17 @@ def solve(
     sources: Mapping[str, str] | None = None,
     remedy: Callable[[str], str] = lambda name: "",
 ) -> dict[str, int]:
-    """The open sizes that follow from the shapes which inputs are given in.
+    """Return the open sizes that the shapes of a run's inputs imply.
 
     Args:
-        inputs: By name, the shape of each input, with its open dimensions.
-        given: By name, the shape that it has.
-        sources: What messages call an input, if not by its name.
-        remedy: How to bring an input into its shape, as the end of a message.
+        inputs: Declared shape of each input, with open dimensions, by name.
+        given: Shape of each array, by name.
+        sources: Titles of inputs in messages, where not their names.
+        remedy: Returns a hint how to reshape an input, as the end of a message.
 
     Raises:
-        DataError: A shape does not fit: in its rank, in a size that is not open, in a size out of
-            its bounds, or in one that another input contradicts.
+        DataError: A shape does not fit: in rank, in a fixed size, outside the bounds, or against
+            another input.
     """
     titles = {name: (sources or {}).get(name, f"input {shown(name)}") for name in inputs}
     sizes: dict[str, int] = {}

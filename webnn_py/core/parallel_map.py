@@ -1,4 +1,4 @@
-"""Work on much memory by several threads: NumPy and drivers let go of the interpreter meanwhile."""
+"""Thread-parallel work on large memory: NumPy and drivers release the GIL meanwhile."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from webnn_py.core import gil_yield
 T = TypeVar("T")
 
 MAX_THREADS = 8
-"""Memory is no faster for more."""
+"""Memory bandwidth is exhausted at about eight threads."""
 MIN_PARALLEL_BYTES = 1 << 24
-"""Bytes from which on it takes longer than to begin threads."""
+"""Smallest work, in bytes of memory, that takes longer than starting threads."""
 
 
 def parallel_map(
     works: Sequence[Callable[[], T]], size: int, threads: int = MAX_THREADS
 ) -> list[T]:
-    """What functions return, in their order.
+    """Call functions on several threads and return their results in order.
 
     Args:
-        works: What to do.
-        size: Bytes that all of it handles.
-        threads: How many to do it on, at most.
+        works: The functions.
+        size: Bytes of memory that all of them process.
+        threads: Number of threads at most.
 
     Raises:
-        Exception: What the first function raises that fails; the others end before.
+        Exception: The error of the first function that fails, after all have ended.
     """
     threads = min(threads, len(works), os.cpu_count() or 1)
     if threads <= 1 or size < MIN_PARALLEL_BYTES:

@@ -1,4 +1,4 @@
-"""What lives in one process and is neither copied nor sent to another."""
+"""Base class of objects that cannot be copied or pickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webnn_py.core.messages import type_name
 
 
 class Unpicklable:
-    """An object with threads, locks or a device, which `copy` and `pickle` refuse clearly."""
+    """Base of objects with threads, locks or a device; `copy` and `pickle` raise a clear error."""
 
     __slots__ = ()
 

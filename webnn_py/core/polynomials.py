@@ -1,11 +1,11 @@
-"""Integer polynomials over sizes that are not known yet: their normal form and their bounds.
+"""Integer polynomials over symbolic sizes: normal form, floor division and bounds.
 
-An atom is a size (`Symbol`) or the floor of a quotient of two polynomials (`Quotient`), which no
-rule could resolve. Polynomials that are equal for all sizes have one form wherever only sums and
-products of sizes are concerned, and for quotients by numbers in what shapes need.
+An atom is a size (`Symbol`), or a floored quotient of two polynomials (`Quotient`) that no rule
+simplifies. Sums and products that are equal for all sizes have the same normal form; quotients by
+numbers do where shapes need it.
 
-Calculating with them takes exponential time in their degree and in the depth of quotients, so no
-larger polynomial is made than `MAX_PRODUCTS`, `MAX_DEPTH` and `MAX_COEFFICIENT` allow.
+The cost is exponential in the degree and in the nesting of quotients. So `MAX_PRODUCTS`,
+`MAX_DEPTH` and `MAX_COEFFICIENT` limit each polynomial.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from typing import Any
 from webnn_py.core.errors import ValidationError
 
 MAX_DIMENSION = 2**31 - 1
-"""The highest value that a size may have."""
+"""Highest value of a size."""
 MAX_PRODUCTS = 1024
-"""Products at most, if each size were a sum of two: the work of finding bounds."""
+"""Most products, with each size written as a sum of two: the cost of finding bounds."""
 MAX_DEPTH = 8
-"""Quotients in quotients at most."""
+"""Deepest nesting of quotients."""
 MAX_COEFFICIENT = 2**63 - 1
-"""Of a product, as of the integers in files."""
-_MAX_NAMES = 8
-"""In a message."""
+"""Largest coefficient, as integers in files have 64 bits."""
+_MAX_SHOWN_NAMES = 8
 Range = tuple[int, int]
 """Lowest and highest value, both inclusive."""
 
@@ -39,8 +38,8 @@ class TooLargeError(ValidationError):
 
 
 def _too_large(has: str, names: Iterable[str]) -> TooLargeError:
-    """The error, by what an expression has too much of, and the names of its sizes."""
-    told = ", ".join(f"{name!r}: …" for name in sorted(names)[:_MAX_NAMES])
+    """Return the error for an expression that exceeds a limit; `has` says which."""
+    told = ", ".join(f"{name!r}: …" for name in sorted(names)[:_MAX_SHOWN_NAMES])
     return TooLargeError(
         f"the dimension is too large an expression: it {has}; give dimensions={{{told}}} with"
         " sizes, or make it a dimension of an input, with a name of its own"
@@ -49,13 +48,13 @@ def _too_large(has: str, names: Iterable[str]) -> TooLargeError:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A size.
+    """An open size.
 
     Attributes:
-        name: What the user calls it; of one without a name, a number behind "?".
+        name: The user's name; "?" and a number for a size without a name.
         low: Lowest value.
         high: Highest value.
-        scope: Tells sizes without a name apart where they come from different graphs.
+        scope: Distinguishes unnamed sizes of different graphs.
     """
 
     name: str
@@ -69,7 +68,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """The greatest integer that is not above numerator / divisor; the divisor is positive."""
+    """The floor of numerator / divisor; the divisor is positive."""
 
     numerator: Polynomial
     divisor: Polynomial
@@ -77,34 +76,34 @@ class Quotient:
     def __str__(self) -> str:
         number = self.divisor.constant
         below = str(self.divisor if number is None else number)
-        alone = not {" ", "*"} & set(below)
-        return f"{_grouped(self.numerator)} // {below if alone else f'({below})'}"
+        is_single = not {" ", "*"} & set(below)
+        return f"{_grouped(self.numerator)} // {below if is_single else f'({below})'}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Remainder:
-    """What the floor of a quotient by a number leaves out: from 0 to less than the divisor."""
+    """Remainder of a quotient by a number: from 0 to below the divisor."""
 
     quotient: Quotient
 
 
 Atom = Symbol | Quotient
 Monomial = tuple[tuple[Atom, int], ...]
-"""Atoms and their powers, sorted by their text; empty for the number 1."""
+"""Atoms with their powers, sorted by text; empty for the number 1."""
 Ranges = Mapping[Symbol, Range]
 
 
 class Polynomial:
-    """A sum of monomials with integer coefficients, none of which is 0. It never changes.
+    """Immutable sum of monomials with integer coefficients other than 0.
 
     Attributes:
         terms: Coefficient by monomial.
         symbols: The sizes in it, by name.
-        products: How many products there are if each size is written as a sum of two.
-        depth: How many quotients stand in each other.
+        products: Number of products, with each size written as a sum of two.
+        depth: Nesting of quotients.
 
     Raises:
-        ValidationError: It is too large to calculate with.
+        ValidationError: It exceeds a limit.
     """
 
     __slots__ = ("_hash", "_text", "depth", "products", "symbols", "terms")
@@ -143,7 +142,7 @@ class Polynomial:
 
     @property
     def constant(self) -> int | None:
-        """The number that it is, or None."""
+        """The number if the polynomial is constant, else None."""
         return self.terms.get((), 0) if not any(self.terms) else None
 
     def __add__(self, other: Polynomial) -> Polynomial:
@@ -153,7 +152,7 @@ class Polynomial:
         return Polynomial(terms)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
-        if len(self.terms) * len(other.terms) > 4 * MAX_PRODUCTS:  # before they are made
+        if len(self.terms) * len(other.terms) > 4 * MAX_PRODUCTS:  # before they are computed
             raise _too_large(
                 f"is a product of {len(self.terms)} terms and {len(other.terms)}",
                 self.symbols | other.symbols,
@@ -166,25 +165,25 @@ class Polynomial:
 
     @property
     def common(self) -> int:
-        """The greatest number that divides all coefficients but that of 1; 0 where there is none.
+        """The greatest common divisor of the coefficients except the constant; 0 if there are none.
 
-        What is left of a division by it is the same for all sizes.
+        The remainder of a division by it is the same for all sizes.
         """
         return math.gcd(*(factor for monomial, factor in self.terms.items() if monomial))
 
     def scaled(self, factor: int) -> Polynomial:
-        """Times a number."""
+        """Return the product with a number."""
         return Polynomial({monomial: n * factor for monomial, n in self.terms.items()})
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """Its value for sizes by name."""
+        """Return the value for sizes by name."""
         return sum(
             factor * math.prod(_evaluated(atom, sizes) ** power for atom, power in monomial)
             for monomial, factor in self.terms.items()
         )
 
     def ordered(self) -> list[tuple[Monomial, int]]:
-        """The terms, those of higher degree first, those of quotients last."""
+        """Return the terms, by falling degree, quotients last among equals."""
 
         def place(term: tuple[Monomial, int]) -> tuple[int, bool, str]:
             monomial, _ = term
@@ -194,16 +193,16 @@ class Polynomial:
         return sorted(self.terms.items(), key=place)
 
     def __str__(self) -> str:
-        if self._text is None:  # is the key by which atoms are sorted
+        if self._text is None:  # cached: atoms are sorted by it
             self._text = self._written()
         return self._text
 
     def _written(self) -> str:
         text = ""
-        # A term that is added stands first, if there is one.
+        # Positive terms first, so that the text does not begin with a minus sign.
         for monomial, factor in sorted(self.ordered(), key=lambda term: term[1] < 0):
-            alone = len(monomial) == 1 and abs(factor) == 1 and monomial[0][1] == 1
-            body = str(monomial[0][0]) if alone and factor == 1 else _text(monomial)
+            is_single = len(monomial) == 1 and abs(factor) == 1 and monomial[0][1] == 1
+            body = str(monomial[0][0]) if is_single and factor == 1 else _text(monomial)
             shown = f"{abs(factor)}*{body}" if monomial and abs(factor) != 1 else body
             shown = str(abs(factor)) if not monomial else shown
             sign = ("-" if factor < 0 else "") if not text else (" - " if factor < 0 else " + ")
@@ -212,12 +211,12 @@ class Polynomial:
 
 
 def number(value: int) -> Polynomial:
-    """A polynomial that is a number."""
+    """Return a constant polynomial."""
     return Polynomial({(): value})
 
 
 def single(atom: Atom) -> Polynomial:
-    """A polynomial that is one atom."""
+    """Return the polynomial that is one atom."""
     return Polynomial({((atom, 1),): 1})
 
 
@@ -249,7 +248,7 @@ def _times(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _grouped(polynomial: Polynomial) -> str:
-    """Its text, as a part of a product or quotient."""
+    """Return the text of a polynomial, in parentheses where it is a part of a product."""
     text = str(polynomial)
     return f"({text})" if len(polynomial.terms) > 1 or text.startswith("-") else text
 
@@ -270,7 +269,7 @@ def _evaluated(atom: Atom, sizes: Mapping[str, int]) -> int:
 
 
 def floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
-    """The floor of a / b, where b is known to be positive."""
+    """Return the floor of a / b; b must be positive for all sizes."""
     divisor = b.constant
     if divisor is not None:
         return _divided_by_number(a, divisor)
@@ -282,14 +281,17 @@ def floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def _divided_by_number(a: Polynomial, divisor: int) -> Polynomial:
-    """What a number divides is taken out; the rest has the least coefficients, the first positive.
+    """Return the floor of a polynomial divided by a number, in normal form.
+
+    Multiples of the divisor are taken out of the quotient; what remains has the smallest
+    coefficients and begins with a positive one.
 
     floor((k A + B) / k) = A + floor(B / k), and floor(-B / k) = -floor((B + k - 1) / k).
     """
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for monomial, factor in a.terms.items():
-        # Numbers are rounded down, factors towards zero.
+        # Round the constant down, other coefficients towards zero.
         times = factor // divisor if factor > 0 or not monomial else -(-factor // divisor)
         whole[monomial], rest[monomial] = times, factor - times * divisor
     left = Polynomial(rest)
@@ -305,7 +307,7 @@ def _divided_by_number(a: Polynomial, divisor: int) -> Polynomial:
 
 
 def _floor_atom(a: Polynomial, divisor: int) -> Polynomial:
-    """floor(a / divisor), which nothing can be taken out of: a number, or a quotient.
+    """Return floor(a / divisor) as a number if its bounds agree, else as one quotient.
 
     floor((floor(b / m) + n) / k) = floor((b + m n) / (m k)).
     """
@@ -327,13 +329,13 @@ def _floor_atom(a: Polynomial, divisor: int) -> Polynomial:
 
 
 def _long_division(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Quotient and rest of a division by a polynomial: a = quotient * b + rest."""
+    """Return quotient and remainder of a polynomial long division: a = quotient * b + rest."""
     monomials = [*a.terms, *b.terms]
     atoms = sorted({atom for monomial in monomials for atom, _ in monomial}, key=str)
     places = {atom: -place for place, atom in enumerate(atoms)}
 
     def order(monomial: Monomial) -> list[tuple[int, int]]:
-        """Sorts as the list of the powers of all atoms, most of which are 0, does."""
+        """Sort key: order of the monomial's full exponent vector, given without zeros."""
         return [(places[atom], power) for atom, power in monomial]
 
     lead = max(b.terms, key=order)
@@ -361,11 +363,11 @@ def _long_division(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial
 
 
 def bounds(a: Polynomial, ranges: Ranges | None = None) -> Range:
-    """Between which values it lies for all sizes within their bounds; these may be too wide.
+    """Return bounds of the value for all sizes within their bounds; they may be too wide.
 
     Args:
         a: The polynomial.
-        ranges: Bounds of sizes that are others than the sizes' own.
+        ranges: Bounds of sizes that replace the sizes' own.
     """
     return _own_bounds(a) if ranges is None else _bounds(a, ranges)
 
@@ -390,7 +392,7 @@ _Powers = tuple[tuple[Any, int], ...]  # of variables
 _Number = int | Fraction
 _Terms = Mapping[_Powers, _Number]
 MAX_CORNER_VARIABLES = 6
-"""Variables at most whose every combination of lowest and highest value is tried."""
+"""Most variables for which all combinations of lowest and highest value are evaluated."""
 
 
 def _range(variable: _Variable, ranges: Ranges) -> Range:
@@ -404,7 +406,7 @@ def _range(variable: _Variable, ranges: Ranges) -> Range:
 
 
 def _substituted(terms: _Terms, of: Callable[[_Variable], _Terms]) -> dict[_Powers, _Number]:
-    """The sum with another one in the place of each variable."""
+    """Substitute a sum for each variable."""
     result: dict[_Powers, _Number] = {}
     for powers, factor in terms.items():
         product: _Terms = {(): factor}
@@ -417,7 +419,7 @@ def _substituted(terms: _Terms, of: Callable[[_Variable], _Terms]) -> dict[_Powe
 
 
 def _resolved(variable: _Variable) -> _Terms:
-    """A quotient by a number k written as (numerator - remainder) / k."""
+    """Write a quotient by a number k as (numerator - remainder) / k."""
     if not isinstance(variable, Quotient) or variable.divisor.constant is None:
         return {((variable, 1),): 1}
     share = Fraction(1, variable.divisor.constant)
@@ -437,10 +439,10 @@ def _product(a: _Terms, b: _Terms) -> _Terms:
 
 
 def _box_bounds(terms: _Terms, within: Callable[[_Variable], Range]) -> tuple[_Number, _Number]:
-    """Bounds of a sum of products, each variable within its own bounds.
+    """Return bounds of a sum of products, with each variable within its own bounds.
 
-    What is linear in each variable has its extremes in corners. Else the sum is written in the
-    distances from the lowest (or highest) values, where all that is left to see are signs.
+    A sum that is linear in each variable has its extremes in corners. Otherwise the sum is
+    rewritten in the distances from the lowest (or highest) values, where only signs matter.
     """
     variables = sorted({variable for powers in terms for variable, _ in powers}, key=str)
     ranges = {variable: within(variable) for variable in variables}

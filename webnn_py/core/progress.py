@@ -1,4 +1,4 @@
-"""How far a build is: told by what compiles, to whoever asked for it on the same thread."""
+"""Progress reports of a build, from the compiler to the caller's function on the same thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 BuildProgress = Callable[[int, int], None]
-"""Told how many parts of a build are done, and of how many: pipelines on a GPU."""
+"""Called with the number of finished parts of a build and their total: pipelines on a GPU."""
 
 
 class _State(threading.local):
-    tell: BuildProgress | None = None
+    callback: BuildProgress | None = None
 
 
 _state = _State()
@@ -26,10 +26,10 @@ _state = _State()
 def with_progress(
     tell: BuildProgress | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Do work on this thread; `tell` is called there as its parts are done.
+    """Do work on this thread and report the progress of builds in it to a function.
 
     Raises:
-        Exception: What `tell` raises, and not what the work makes of it.
+        Exception: The error of the function, even if the work wraps it in another.
     """
     if tell is not None and not callable(tell):
         raise ValidationError(f"option 'progress': got {shown(tell)}, expected a function, or None")

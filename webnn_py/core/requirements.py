@@ -1,4 +1,4 @@
-"""The oldest versions of libraries that work, checked when each is first used."""
+"""Oldest supported versions of optional libraries, checked at first use."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from webnn_py.core.errors import NotSupportedError
 
 MIN_VERSIONS = {
     "numpy": "1.26",
-    "onnx": "1.17",  # 1.16 tells no 4-bit integers from their bytes
-    "onnxruntime": "1.27",  # erf of NaN is 1 in 1.26, 1.20 takes no weights at an address
-    "openvino": "2025.4",  # 2025.3 takes no weights at an address
+    "onnx": "1.17",  # 1.16 confuses 4-bit integers with bytes
+    "onnxruntime": "1.27",  # 1.26 returns 1 for erf(NaN); 1.20 cannot use weights in place
+    "openvino": "2025.4",  # 2025.3 cannot use weights in place
     "wgpu": "0.29",
 }
-"""By the name of the module; pyproject.toml declares the same."""
+"""Oldest version by module name; pyproject.toml declares the same."""
 
 
 def check_version(library: ModuleType) -> None:
-    """Refuse a library that is older than the oldest version that works.
+    """Refuse a library that is older than the oldest supported version.
 
     Raises:
-        NotSupportedError: It is.
+        NotSupportedError: It is too old.
     """
     name, found = library.__name__, str(getattr(library, "__version__", ""))
     oldest = MIN_VERSIONS[name]

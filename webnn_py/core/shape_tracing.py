@@ -1,11 +1,11 @@
-"""Numbers that follow from sizes: compiling calculates with them, and serves other sizes, too.
+"""Tracing of numbers that follow from sizes, so that one compilation serves many sizes.
 
-A traced number remembers how it was calculated from the sizes of one run. What is decided by it, a
-comparison, a divisor that leaves no rest, becomes a condition. For sizes that meet all conditions,
-compiling would do the same again, but for its numbers; those are calculated in their place. What is
-only estimated by sizes, such as which tiles are fast, is as right for others, if not as good.
+A traced number records how it was calculated from the sizes of one run. A decision that depends on
+it, such as a comparison, becomes a condition. For other sizes that meet all conditions, compiling
+would take the same decisions; only the numbers differ, and these are recalculated. Estimates, such
+as which tiles are fast, stay valid for other sizes, if less accurate.
 
-In code a traced number stands as a mark, which is replaced by what an invocation reads.
+In code a traced number is a mark, which is replaced by an expression that the invocation reads.
 """
 
 from __future__ import annotations
@@ -21,50 +21,49 @@ from typing import Any, TypeGuard, TypeVar
 from webnn_py.core.gil_yield import checkpoints
 
 ANY_MARK = "«[0-9]+»"
-"""Stands in code for a traced number, by that of its calculation."""
+"""Pattern of a mark: the number of a calculation in guillemets."""
 
 MARK = re.compile("«([0-9]+)»")
 
 _FUNCTIONS = ("ceil", "floor", "inf", "nan")
-"""Of `math`, in calculations."""
+"""Names of `math` that calculations use."""
 
 MAX_FUNCTION_LINES = 100
-"""Of a generated function: Python compiles it in one go, for which an event loop may wait."""
+"""Longest generated function: compiling it holds the GIL, for which an event loop may wait."""
 
 _MARKS = itertools.count()
 _active = threading.local()
 
-NEAR = 2
-"""Sizes larger or smaller by up to this factor have the same estimates."""
+NEAR_FACTOR = 2
+"""Sizes up to this factor larger or smaller share estimates."""
 
-FAR = 64
-"""Sizes larger by up to this factor may do with them, and all smaller ones: they take no longer."""
+FAR_FACTOR = 64
+"""Sizes up to this factor larger, and all smaller ones, may use the estimates for a while."""
 
 T = TypeVar("T")
 Numbers = Mapping[int, Any]
-"""The traced numbers for some sizes, by mark."""
+"""Traced numbers for one set of sizes, by mark."""
 Calculation = Callable[[Mapping[str, int]], tuple[Numbers, int] | None]
-"""Of numbers for other sizes, and how many estimates are not of these."""
+"""Calculates numbers for sizes and counts the estimates that do not fit them; None if unfit."""
 
 
 class Trace:
-    """Calculations from sizes, and the conditions under which they are all that there are.
+    """Calculations from sizes, with the conditions under which they hold for other sizes.
 
     Args:
-        sizes: By name.
-        for_any: What is right for any sizes is taken for these, too, where there is something
-            better for some.
+        sizes: Sizes by name.
+        for_any: Take the general code even where better code exists for these sizes.
 
     Attributes:
-        sizes: The same, traced.
-        for_any: As given.
-        known: What was calculated and compared.
+        sizes: The sizes as traced numbers.
+        for_any: As the argument.
+        known: Results of calculations and comparisons.
     """
 
     def __init__(self, sizes: Mapping[str, int], for_any: bool = False) -> None:
         self.for_any = for_any
         self._lines: list[tuple[int, str]] = []
-        self._made: dict[str, Traced] = {}
+        self._traced: dict[str, Traced] = {}
         self._by_mark: dict[int, Traced] = {}
         self._asked: set[tuple[str, bool]] = set()
         self.known: dict[Hashable, Any] = {}
@@ -74,52 +73,52 @@ class Trace:
         }
 
     def __enter__(self) -> Trace:
-        """The trace that marks in code are of, on this thread."""
+        """Make this the trace whose marks code on this thread refers to."""
         _active.trace = self
         return self
 
     def __exit__(self, *exception: object) -> None:
         _active.trace = None
         self._closed = True
-        self._made, self._by_mark, self.known = {}, {}, {}
+        self._traced, self._by_mark, self.known = {}, {}, {}
         self._asked = set()
 
     def make(self, calculation: str, number: Any, names: Iterable[str], divisor: int = 1) -> Traced:
-        """The number that a calculation gives; the same object each time.
+        """Return the traced number of a calculation; the same object each time.
 
         Args:
-            calculation: Its text.
-            number: What it gives for the sizes that are traced.
-            names: Of the sizes that it follows from.
-            divisor: That it has for all sizes.
+            calculation: Its Python expression.
+            number: Its value for the traced sizes.
+            names: Names of the sizes that it depends on.
+            divisor: A divisor that it has for all sizes.
         """
-        made = self._made.get(calculation)
-        if made is None:
-            made = Traced(self, next(_MARKS), number, frozenset(names), divisor)
-            self._made[calculation] = made
-            self._by_mark[made.mark] = made
-            self._lines.append((made.mark, f"n[{made.mark}] = {calculation}"))
-        return made
+        traced = self._traced.get(calculation)
+        if traced is None:
+            traced = Traced(self, next(_MARKS), number, frozenset(names), divisor)
+            self._traced[calculation] = traced
+            self._by_mark[traced.mark] = traced
+            self._lines.append((traced.mark, f"n[{traced.mark}] = {calculation}"))
+        return traced
 
     def ask(self, condition: str, needed: bool = True) -> None:
-        """Other sizes have to meet a condition, which these do; else only estimates are theirs."""
+        """Add a condition for other sizes: needed for the decisions, or for the estimates only."""
         if (condition, needed) not in self._asked:
-            assert not self._closed, "a traced number is asked for behind its trace"
+            assert not self._closed, "a traced number is used after its trace ended"
             self._asked.add((condition, needed))
             otherwise = "return None" if needed else "far += 1"
             self._lines.append((-1, f"if not ({condition}): {otherwise}"))
 
     def at(self, mark: str) -> Traced:
-        """The number of a mark."""
+        """Return the traced number of a mark."""
         return self._by_mark[int(mark)]
 
     def calculate(self, marks: Iterable[int]) -> Calculation:
-        """What calculates numbers for other sizes; None for those that do not meet all conditions.
+        """Return the function that calculates numbers for other sizes, or None for unfit sizes.
 
-        Called once, behind the trace, which forgets them.
+        Call it once, after the trace has ended; it consumes the recorded calculations.
 
         Args:
-            marks: Of the numbers.
+            marks: Marks of the numbers.
         """
         needed, lines = set(marks), []
         while self._lines:
@@ -139,7 +138,7 @@ class Trace:
             for part in parts:
                 try:
                     found = part(sizes, numbers)
-                except ZeroDivisionError:  # which compiling for these sizes does not come to
+                except ZeroDivisionError:  # a calculation that other decisions would skip
                     return None
                 if found is None:
                     return None
@@ -150,13 +149,13 @@ class Trace:
 
 
 def _function(lines: Sequence[str]) -> Callable[[Mapping[str, int], dict[int, Any]], int | None]:
-    """What makes some calculations, and says how many of the conditions between them are not met.
+    """Compile calculations into a function that counts unmet estimate conditions.
 
-    None where one of those is not that has to be.
+    It returns None where a needed condition is not met.
     """
     source = ["def calculate(sizes, n):", "far = 0", *lines, "return far"]
     scope: dict[str, Any] = {name: getattr(math, name) for name in _FUNCTIONS}
-    exec("\n    ".join(source), scope)  # of numbers and operators alone
+    exec("\n    ".join(source), scope)  # the source holds only numbers and operators
     made: Callable[[Mapping[str, int], dict[int, Any]], int | None] = scope["calculate"]
     return made
 
@@ -164,27 +163,27 @@ def _function(lines: Sequence[str]) -> Callable[[Mapping[str, int], dict[int, An
 def _text(number: Any) -> str:
     if isinstance(number, Traced):
         return f"n[{number.mark}]"
-    return repr(int(number) if isinstance(number, int) else float(number))  # NumPy's, too
+    return repr(int(number) if isinstance(number, int) else float(number))  # also for NumPy
 
 
 def is_traced(number: object) -> TypeGuard[Traced]:
-    """Whether a number follows from sizes that are traced."""
+    """Whether a number is traced."""
     return isinstance(number, Traced)
 
 
 def with_sampled_marks(text: str) -> str:
-    """A text with the numbers of its marks as `sampled` gives them."""
+    """Replace each mark in a text by its number as `sampled` returns it."""
     return MARK.sub(lambda mark: str(_active.trace.at(mark[1]).sampled()), text)
 
 
 def number_in(text: str) -> int:
-    """A number that stands in code, or that of a mark."""
+    """Return the number or the traced number that a text in code stands for."""
     found = MARK.fullmatch(text)
     return int(text) if found is None else _active.trace.at(found[1])
 
 
 def _key(sign: str, one: Traced, other: Any) -> Hashable:
-    """What is calculated or compared, told apart by type: 2 is equal to 2.0."""
+    """Return the cache key of a calculation or comparison; it contains the type, as 2 == 2.0."""
     kind = type(other)
     return sign, one.mark, kind, other.mark if kind is Traced else other
 
@@ -195,28 +194,28 @@ Divisors = Callable[[Any, Any], int]
 def _calculation(
     sign: str, function: Callable[[Any, Any], Any], divisor: Divisors = lambda one, other: 1
 ) -> tuple[Any, Any]:
-    """A method that calculates, and the one for a number that stands behind the other.
+    """Return the methods for an operator and for its reflected form.
 
     Args:
-        sign: Of the operator.
-        function: The same.
-        divisor: Of results by those of operands, whole numbers all.
+        sign: The operator's text.
+        function: The operator's function.
+        divisor: Returns a divisor of the result from those of the operands.
     """
-    ways = (_operator(sign, function, divisor, turned) for turned in (False, True))
+    ways = (_operator(sign, function, divisor, reflected) for reflected in (False, True))
     return next(ways), next(ways)
 
 
 def _operator(
-    sign: str, function: Callable[[Any, Any], Any], divisor: Divisors, turned: bool
+    sign: str, function: Callable[[Any, Any], Any], divisor: Divisors, reflected: bool
 ) -> Any:
-    name = f"{sign} turned" if turned else sign
+    name = f"{sign} reflected" if reflected else sign
 
     def calculated(self: Traced, other: Any) -> Any:
         if not isinstance(other, _NUMBERS):
             return NotImplemented
         key, known = _key(name, self, other), self.trace.known
         if key not in known:
-            one, two = (other, self) if turned else (self, other)
+            one, two = (other, self) if reflected else (self, other)
             text = f"{_text(one)} {sign} {_text(two)}"
             made = function(traced_value(one), traced_value(two))
             names = self.names | other.names if isinstance(other, Traced) else self.names
@@ -244,7 +243,7 @@ def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
 
 
 def traced_value(value: Any) -> Any:
-    """A number, or what a traced one is for the sizes that are traced: for what is right anyhow."""
+    """Return a number as it is for the traced sizes, for uses that are right for any value."""
     return value.number if isinstance(value, Traced) else value
 
 
@@ -253,14 +252,16 @@ def _divisor(value: Any) -> int:
 
 
 class Traced:
-    """A number of a trace. Where only a number as such will do, it is a condition that it is that.
+    """Number of a trace.
+
+    Converting it to a plain number adds the condition that other sizes give the same number.
 
     Attributes:
-        trace: Whose.
-        mark: Which one.
-        number: What it is for the sizes that are traced.
-        names: Of the sizes that it follows from.
-        divisor: That it has for all sizes.
+        trace: The trace.
+        mark: The number of its calculation.
+        number: Its value for the traced sizes.
+        names: Names of the sizes that it depends on.
+        divisor: A divisor that it has for all sizes.
     """
 
     __slots__ = ("divisor", "mark", "names", "number", "trace")
@@ -275,8 +276,8 @@ class Traced:
     __floordiv__, __rfloordiv__ = _calculation("//", operator.floordiv)
     _remainder, __rmod__ = _calculation("%", operator.mod, math.gcd)
     __truediv__, __rtruediv__ = _calculation("/", operator.truediv)
-    _plus, _plus_turned = _calculation("+", operator.add, math.gcd)
-    _times, _times_turned = _calculation("*", operator.mul, operator.mul)
+    _plus, _plus_reflected = _calculation("+", operator.add, math.gcd)
+    _times, _times_reflected = _calculation("*", operator.mul, operator.mul)
     __lt__ = _comparison("<", operator.lt)
     __le__ = _comparison("<=", operator.le)
     __gt__ = _comparison(">", operator.gt)
@@ -291,7 +292,7 @@ class Traced:
         return self if _is_number(other, 0) else self._plus(other)
 
     def __radd__(self, other: Any) -> Any:
-        return self if _is_number(other, 0) else self._plus_turned(other)
+        return self if _is_number(other, 0) else self._plus_reflected(other)
 
     def __mul__(self, other: Any) -> Any:
         if _is_number(other, 0):
@@ -301,7 +302,7 @@ class Traced:
     def __rmul__(self, other: Any) -> Any:
         if _is_number(other, 0):
             return 0
-        return self if _is_number(other, 1) else self._times_turned(other)
+        return self if _is_number(other, 1) else self._times_reflected(other)
 
     def __mod__(self, other: Any) -> Any:
         if type(other) is int and other and self.divisor % other == 0:
@@ -337,35 +338,35 @@ class Traced:
         return bool(self.number)
 
     def exactly(self) -> Any:
-        """The number, which it has to be for other sizes, too."""
+        """Return the number and require it to be the same for other sizes."""
         self.trace.ask(f"n[{self.mark}] == {self.number!r}")
         return self.number
 
     def highest(self) -> int:
-        """The next power of two, which other sizes do not exceed."""
-        most: int = 1 << max(0, math.ceil(self.number) - 1).bit_length()
-        self.trace.ask(f"n[{self.mark}] <= {most}")
-        return most
+        """Return the next power of two and require other sizes not to exceed it."""
+        limit: int = 1 << max(0, math.ceil(self.number) - 1).bit_length()
+        self.trace.ask(f"n[{self.mark}] <= {limit}")
+        return limit
 
     def sampled(self) -> Any:
-        """The number, for other sizes if they are near and it is not far off; others may do."""
+        """Return the number for an estimate, which nearby sizes share."""
         key, known = ("sampled", self.mark), self.trace.known
         if key not in known:
             known[key] = self.number
             for name in self.names:
                 size = self.trace.sizes[name]
-                self.trace.ask(f"n[{size.mark}] <= {FAR * size.number}")
-                size.estimate(NEAR)
-            self.estimate(NEAR * NEAR)
+                self.trace.ask(f"n[{size.mark}] <= {FAR_FACTOR * size.number}")
+                size.estimate(NEAR_FACTOR)
+            self.estimate(NEAR_FACTOR**2)
         return known[key]
 
     def estimate(self, factor: int) -> None:
-        """Have it stand for what is larger or smaller by a factor at most."""
+        """Let the number stand for values up to a factor larger or smaller, in an estimate."""
         ends = self.number // factor, self.number * factor
         self.trace.ask(f"{min(ends)} <= n[{self.mark}] <= {max(factor, *ends)}", needed=False)
 
     def may_leave_remainder(self, divisor: int) -> bool:
-        """Whether it does for some sizes."""
+        """Whether division by `divisor` leaves a remainder for some sizes."""
         return bool(self.divisor % divisor)
 
     __index__ = exactly
@@ -393,7 +394,7 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 def marks_in(values: Sequence[Any]) -> Iterable[int]:
-    """The marks of traced numbers among values, lists of values, and so on."""
+    """Yield the marks of traced numbers in values and nested tuples."""
     for value in values:
         if isinstance(value, Traced):
             yield value.mark
@@ -402,14 +403,14 @@ def marks_in(values: Sequence[Any]) -> Iterable[int]:
 
 
 def calculated(value: Any, numbers: Numbers) -> Any:
-    """A value, or a list of values, its traced numbers being those for some sizes."""
+    """Return a value or tuple with each traced number replaced by its number for some sizes."""
     if isinstance(value, Traced):
         return numbers[value.mark]
     return tuple(calculated(item, numbers) for item in value) if type(value) is tuple else value
 
 
 def calculation(values: Sequence[Any]) -> Callable[[Numbers], list[Any]]:
-    """What gives `calculated` of each value, for one set of sizes after the other."""
+    """Return a function that does as `calculated` for a list of values, for many size sets."""
     traced = [(place, value.mark) for place, value in enumerate(values) if is_traced(value)]
 
     def calculate(numbers: Numbers) -> list[Any]:

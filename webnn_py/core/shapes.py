@@ -1,8 +1,8 @@
-"""Pure shape arithmetic, as the specification's algorithms state it.
+"""Shape arithmetic of the specification's algorithms, as pure functions.
 
-Every function takes and returns integers and tuples of them. An `MLDimension` may stand where an
-integer does: then a rule holds for all sizes, or it is an error. What does not fit is a
-ValidationError whose message the operator completes with its name and label.
+Functions take and return integers and tuples. An `MLDimension` may stand for an integer: a rule
+must then hold for all sizes, or it is an error. Violations raise a ValidationError, to which the
+operator adds its name and label.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_BYTE_LENGTH = 2**31 - 1
 
 
 def check_dimensions(shape: Sequence[int], data_type: str) -> None:
-    """The text's "check dimensions": each dimension, the rank and the size are in range.
+    """Check each dimension, the rank and the byte length (the specification's "check dimensions").
 
-    An open dimension is at least 1 for all sizes; what is too large for some of them only is found
-    when these are known.
+    An open dimension must be at least 1 for all sizes. Limits that only some sizes exceed are
+    checked when the sizes are bound.
     """
     for dimension in shape:
         if type(dimension) is not int and is_dimension(dimension):
@@ -56,12 +56,12 @@ def _check_open_dimensions(shape: Sequence[int], data_type: str) -> None:
 
 
 def is_over(value: int, limit: int) -> bool:
-    """Whether a number is over a limit; not where it may be, which is found when it is known."""
+    """Whether a number exceeds a limit for all sizes; doubtful cases are checked at run time."""
     return span(value)[0] > limit
 
 
 def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a", "b")) -> Shape:
-    """Bidirectional (NumPy) broadcasting of two shapes."""
+    """Return the shape of two operands after bidirectional (NumPy) broadcasting."""
     rank = max(len(a), len(b))
     wide_a = (1,) * (rank - len(a)) + tuple(a)
     wide_b = (1,) * (rank - len(b)) + tuple(b)
@@ -75,14 +75,14 @@ def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a",
 
 
 def _unstretched(shape: Sequence[int], target: Sequence[int]) -> str:
-    """Why the first dimension that does not stretch to the target's does not: see `undecided`."""
+    """Explain why a dimension does not broadcast to the target; see `undecided`."""
     pairs = zip(shape, target, strict=False)
     unfit = ((x, y) for x, y in pairs if x not in (1, y))
     return next((undecided(x, y) or undecided(x, 1) for x, y in unfit), "")
 
 
 def check_broadcast_to(shape: Sequence[int], target: Sequence[int], name: str) -> None:
-    """Unidirectional broadcasting: `shape` must stretch to `target`."""
+    """Check unidirectional broadcasting: `shape` must stretch to `target`."""
     tail = tuple(target)[len(target) - len(shape) :]
     if len(shape) > len(target) or any(x not in (1, y) for x, y in zip(shape, tail, strict=True)):
         raise ValidationError(
@@ -92,7 +92,7 @@ def check_broadcast_to(shape: Sequence[int], target: Sequence[int], name: str) -
 
 
 def check_axes(axes: Sequence[int], rank: int, name: str = "axes") -> None:
-    """Axes are below the rank and different from each other."""
+    """Check that axes are below the rank and distinct."""
     for axis in axes:
         if not 0 <= axis < rank:
             raise ValidationError(
@@ -103,20 +103,20 @@ def check_axes(axes: Sequence[int], rank: int, name: str = "axes") -> None:
 
 
 def check_axis(axis: int, rank: int) -> None:
-    """One axis is below the rank."""
+    """Check that one axis is below the rank."""
     if axis >= rank:
         raise ValidationError(f"axis: got {axis}, expected below the rank {rank}")
 
 
 def reduced(shape: Sequence[int], axes: Sequence[int], keep_dimensions: bool) -> Shape:
-    """Shape after a reduction over `axes`."""
+    """Return the shape after a reduction over `axes`."""
     if keep_dimensions:
         return tuple(1 if i in axes else d for i, d in enumerate(shape))
     return tuple(d for i, d in enumerate(shape) if i not in axes)
 
 
 def strides(shape: Sequence[int]) -> Shape:
-    """Row-major strides in elements."""
+    """Return the row-major strides in elements."""
     result = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
         result[i] = result[i + 1] * shape[i + 1]
@@ -126,13 +126,13 @@ def strides(shape: Sequence[int]) -> Shape:
 def conv_output(
     size: int, window: int, padding: tuple[int, int], stride: int, dilation: int
 ) -> tuple[int, int]:
-    """Positions of a window along one axis, rounded down and up."""
+    """Return the number of window positions along an axis, rounded down and rounded up."""
     free = size + padding[0] + padding[1] - (window - 1) * dilation - 1
     return free // stride + 1, (free + stride - 1) // stride + 1
 
 
 def check_list(values: Sequence[int], length: int, name: str, minimum: int = 0) -> None:
-    """An option that is a list of fixed length whose members have a lowest value."""
+    """Check the length of an option's list and the lowest value of its members."""
     if len(values) != length:
         both = [value for value in values for _ in range(2)]  # ends of each axis
         remedy = f"; give {shown(both)}" if name == "padding" and len(both) == length else ""

@@ -1,9 +1,9 @@
-"""Threads that compute for long leave their core to one that wakes for a moment, as event loops do.
+"""Scheduling of long computations, so that event loops get a core quickly.
 
-Linux lets what has run no more than its share go on until the next tick of its clock, 4 ms mostly,
-whatever wakes on that core. Threads of a higher niceness have had their share sooner, and one of
-longer slices is not kept running against one of shorter ones (since Linux 6.12), such as that of an
-event loop which awaits something.
+Linux lets a thread within its CPU share run on until the next clock tick, mostly 4 ms, even if
+another thread wakes on that core. A thread of higher niceness exhausts its share sooner. Since
+Linux 6.12 a thread with a longer slice yields to one with a shorter slice, such as an event loop
+that awaits something.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LONG_RUN_SECONDS = 0.02
-"""Seconds of one run from which on it pays: threads of short ones would wait for cores often."""
+"""Shortest run that lowers a thread's priority: after it, threads of short runs would wait for
+cores.
+"""
 
 NICENESS_STEP = 5
-"""How much is added; where others compute all the time, too, it leaves a quarter of a core."""
+"""Increase in niceness; beside other threads that compute all the time it leaves a quarter of a
+core.
+"""
 
 LONG_SLICE_NS = 10_000_000
-"""Nanoseconds; not for threads that may have the interpreter, which others then wait for."""
+"""Nanoseconds of a long slice; only for threads that never hold the GIL."""
 
 SHORT_SLICE_NS = 1_000_000
-"""The same of threads that wake for a moment: less than others have on two cores or more."""
+"""Nanoseconds of a short slice: less than the default on two cores or more."""
 
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
-"""The number of the system call sched_setattr, which not all C libraries have as a function."""
+"""Number of the system call sched_setattr; not all C libraries have a function for it."""
 
 _TASKS = Path("/proc/self/task")
 _NUMBERS = itertools.count()
@@ -49,26 +53,26 @@ _state = _State()
 
 
 def enable() -> None:
-    """Have this thread stand back once its work takes long: it is the package's own."""
+    """Let this thread lower its priority after long work; it must be the package's own."""
     _state.may_lower = True
 
 
 def note_duration(seconds: float) -> None:
-    """Work of this thread took so long, or will: the thread stands back where that is long."""
+    """Note how long work of this thread takes; lower its priority if that is long."""
     if seconds >= LONG_RUN_SECONDS and _state.may_lower:
         _state.may_lower = False
         lower_priority()
 
 
 def lower_priority(thread: int | None = None, slices: bool = False) -> None:
-    """Have a thread leave its core sooner.
+    """Raise a thread's niceness, so that others get its core sooner. It cannot be undone.
 
-    Not where its scheduling was chosen, nor on systems other than Linux, where niceness is that of
-    a whole process. It cannot be undone.
+    It does nothing if the thread has a chosen scheduling policy, and on systems other than Linux,
+    where niceness is per process.
 
     Args:
-        thread: Its number in the system; this one if None.
-        slices: Give it longer slices, too.
+        thread: The system's thread number; this thread if None.
+        slices: Lengthen its slices too.
     """
     if sys.platform != "linux":
         return
@@ -83,10 +87,10 @@ def lower_priority(thread: int | None = None, slices: bool = False) -> None:
 
 
 def shorten_slice() -> None:
-    """Have this thread get a core as soon as it wakes, from threads that compute for long.
+    """Give this thread short slices, so that it gets a core as soon as it wakes.
 
-    It has the same share of the cores as before. Not where its scheduling was chosen, nor on other
-    systems.
+    Its share of the cores stays the same. It does nothing if the thread has a chosen scheduling
+    policy, and on other systems.
     """
     if _state.has_short_slice:
         return
@@ -95,12 +99,12 @@ def shorten_slice() -> None:
 
 
 def has_short_slice() -> bool:
-    """Whether this thread does: those that it begins have its slices."""
+    """Whether this thread has short slices, which new threads inherit."""
     return _state.has_short_slice
 
 
 def reset_slice() -> None:
-    """Have this thread's slices be the system's, and not those of the thread that began it."""
+    """Give this thread the system's default slice instead of the inherited one."""
     _set_own_slice(0)
 
 
@@ -121,9 +125,10 @@ def _set_slice(thread: int, niceness: int, nanoseconds: int) -> None:
 
 
 def call_and_find_threads(make: Callable[[], T]) -> tuple[T, list[int]]:
-    """What a function gives, and the threads of a library's own that it began, where that is known.
+    """Call a function; return its result and the numbers of the native threads that it started.
 
-    Threads have the name of the one that begins them, which is a new one here.
+    New threads inherit the name of their creator. So the call runs on a new thread with a unique
+    name. The list is empty where names cannot be read.
     """
     made: list[T] = []
     begun: list[int] = []
@@ -148,7 +153,7 @@ def call_and_find_threads(make: Callable[[], T]) -> tuple[T, list[int]]:
 
 
 def _named(task: int, name: str) -> bool:
-    """Give a thread of this process a name; whether that could be."""
+    """Name a thread of this process; return whether that worked."""
     with contextlib.suppress(OSError):
         (_TASKS / str(task) / "comm").write_text(name)
         return True

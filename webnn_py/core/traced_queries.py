@@ -1,4 +1,4 @@
-"""What code asks of numbers, be they traced or not, that does the same for many sizes."""
+"""Questions about numbers, traced or not, whose answers hold for many sizes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ T = TypeVar("T")
 
 
 def sampled(number: T) -> T:
-    """The number for the sizes that were traced: for estimates, as good for those that are near."""
+    """Return the number for the traced sizes; for estimates, which may be off for other sizes."""
     return number.sampled() if is_traced(number) else number
 
 
 def may_leave_remainder(number: int, divisor: int) -> bool:
-    """Whether a division may leave a remainder, be it for other sizes than those traced."""
+    """Whether a division may leave a remainder, also for sizes other than those traced."""
     return number.may_leave_remainder(divisor) if is_traced(number) else bool(number % divisor)
 
 
 def is_zero(number: int) -> bool:
-    """Whether a number is 0. If not, sizes for which it is may do with what is right for any."""
+    """Whether a number is 0.
+
+    If it is not, sizes for which it is may use the general code too.
+    """
     if is_traced(number) and (number.number or number.trace.for_any):
         number.trace.ask(f"n[{number.mark}]", needed=False)
         return False
@@ -29,12 +32,12 @@ def is_zero(number: int) -> bool:
 
 
 def divides(divisor: int, number: int) -> bool:
-    """Whether no remainder is left, as `is_zero`."""
+    """Whether a division leaves no remainder; as `is_zero` for other sizes."""
     return is_zero(number % divisor)
 
 
 def can_defer(*numbers: int) -> bool:
-    """Whether what is best for them may follow what is compiled sooner, as somebody waits."""
+    """Whether general code may run first while better code for these numbers compiles."""
     for number in numbers:
         if is_traced(number) and number.trace.for_any:
             number.trace.ask("False", needed=False)
@@ -43,19 +46,19 @@ def can_defer(*numbers: int) -> bool:
 
 
 def require_below(number: int, most: int) -> None:
-    """Have a number stay below another for other sizes, too, if it does for those traced."""
+    """Add the condition that a number stays below a limit, if it does for the traced sizes."""
     if is_traced(number) and number.number < most:
         bool(number < most)
 
 
-def with_sampled(made: T, *names: str) -> T:
-    """An instance of a dataclass with these fields as `sampled` gives them."""
-    fields = {name: getattr(made, name) for name in names}
+def with_sampled(instance: T, *names: str) -> T:
+    """Return a copy of a dataclass whose named fields are replaced by `sampled`."""
+    fields = {name: getattr(instance, name) for name in names}
     if not any(map(is_traced, fields.values())):
-        return made
-    return replace(made, **{name: sampled(value) for name, value in fields.items()})  # type: ignore[type-var]
+        return instance
+    return replace(instance, **{name: sampled(value) for name, value in fields.items()})  # type: ignore[type-var]
 
 
 def highest(number: int) -> int:
-    """The highest that a number may be for all sizes: itself, or the next power of two."""
+    """Return an upper bound for all sizes: the number itself, or the next power of two."""
     return number.highest() if is_traced(number) else number

@@ -1,4 +1,4 @@
-"""What is not known of open sizes for all their values: asked, put into words, and answered."""
+"""Questions about open sizes that their bounds do not decide: recorded, explained, answered."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from webnn_py.core import polynomials
 from webnn_py.core.polynomials import MAX_DIMENSION, Polynomial, Symbol
 
 MAX_SUGGESTED_LOW = 1 << 20
-"""No size is asked to be greater: what holds only for such ones is taken to hold for none."""
+"""Greatest lower bound that is suggested; a higher one would exclude practical sizes."""
 
 MAX_NAMED_SIZES = 8
-"""Of more sizes no bounds are looked for that would decide something, nor are all of them named."""
+"""Most sizes of a question for which bounds are searched, and most sizes named in a message."""
 
 Question = tuple[str, Polynomial]
-"""Whether something is ">=" or "==" 0 for all sizes."""
+"""Relation (">=" or "==" to 0) and polynomial: whether it holds for all sizes."""
 _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
 def record_questions() -> Iterator[list[Question]]:
-    """What rules ask of open dimensions and is not known, for one who can choose the bounds."""
+    """Record the undecided questions of rules, for a caller that can choose the bounds."""
     found: list[Question] = []
     token = _asked.set(found)
     try:
@@ -32,45 +32,45 @@ def record_questions() -> Iterator[list[Question]]:
 
 
 def note(relation: str, of: Polynomial) -> None:
-    """Tell whom `record_questions` has told that this is not known."""
+    """Record an undecided question, if a caller records them."""
     asked = _asked.get()
     if asked is not None:
         asked.append((relation, of))
 
 
 def deciding_bounds(question: Question) -> tuple[str, int, int] | None:
-    """The one size that a question is about, and the bounds within which its answer is yes.
+    """Return the one size of a question and the bounds within which the answer is yes.
 
-    None where it is about several, or the answer is never yes.
+    None if it depends on several sizes, or if the answer is never yes.
     """
     relation, of = question
     if len(of.symbols) != 1:
         return None
     (symbol,) = of.symbols.values()
     name, low, high = symbol.name, symbol.low, symbol.high
-    most = max(low, MAX_SUGGESTED_LOW)
+    max_low = max(low, MAX_SUGGESTED_LOW)
     rises = of.evaluate({name: high}) > of.evaluate({name: low})
 
-    def turn(least: int) -> int:
-        """The first size that is on the other side of a number than the lowest one is."""
+    def crossing(least: int) -> int:
+        """Return the first size at which the value crosses `least`, rising or falling."""
         return _first(low, high + 1, lambda n: (of.evaluate({name: n}) >= least) == rises)
 
     if relation == "==":
-        low, high = sorted((turn(0), turn(1)))
-        return (name, low, high - 1) if low < high and low <= most else None
-    low, high = (turn(0), high) if rises else (low, turn(0) - 1)
-    return (name, low, high) if low <= min(high, most) else None
+        low, high = sorted((crossing(0), crossing(1)))
+        return (name, low, high - 1) if low < high and low <= max_low else None
+    low, high = (crossing(0), high) if rises else (low, crossing(0) - 1)
+    return (name, low, high) if low <= min(high, max_low) else None
 
 
 def describe_bounds(of: Polynomial) -> str:
-    """The bounds of the sizes that something follows from, in a message."""
-    told = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)[:MAX_NAMED_SIZES]]
-    told += ["…"] * (len(of.symbols) > MAX_NAMED_SIZES)
-    return f" for {', '.join(told)}"
+    """Describe the bounds of the sizes in a polynomial, for a message."""
+    texts = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)[:MAX_NAMED_SIZES]]
+    texts += ["…"] * (len(of.symbols) > MAX_NAMED_SIZES)
+    return f" for {', '.join(texts)}"
 
 
 def suggest_bounds(of: Polynomial) -> str:
-    """Bounds of one size for which something is never negative, as the end of a message."""
+    """Suggest bounds of one size for which a polynomial is never negative, for a message."""
     for symbol in _sorted(of) if len(of.symbols) <= MAX_NAMED_SIZES else ():
 
         def holds(low: int, high: int, symbol: Symbol = symbol) -> bool:
@@ -93,7 +93,7 @@ def _sorted(of: Polynomial) -> list[Symbol]:
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number of a range from which on something holds; it does for the last one."""
+    """Return the first number from which on `holds`, by bisection; it must hold for `high`."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)

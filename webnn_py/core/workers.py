@@ -1,4 +1,4 @@
-"""Threads that run what they are given, in order; leaner than an executor, whose futures cost."""
+"""Worker threads that run functions in order, without the cost of an executor's futures."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NUMBERS = itertools.count()
 
 
 class Workers:
-    """Threads that belong to something, begun when they are needed.
+    """Threads of one owner, started on demand.
 
     Args:
-        name: Of the threads.
-        count: How many there are at most.
-        computes: They stand back once work takes long.
+        name: Prefix of the threads' names.
+        count: Number of threads at most.
+        computes: Lower the threads' priority once their work takes long.
     """
 
     def __init__(self, name: str, count: int = 1, computes: bool = False) -> None:
@@ -41,8 +41,8 @@ class Workers:
         self._computes = computes
         self._items: Items = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._given = self._done = 0
-        self._lock = threading.RLock()  # a finalizer may give work within
+        self._submitted = self._done = 0
+        self._lock = threading.RLock()  # a finalizer may submit work meanwhile
         self._closed = False
         self._why = CANCELLED
         self._process = os.getpid()
@@ -50,43 +50,43 @@ class Workers:
         _ALL.add(self)
 
     def submit(self, work: Work, fail: Fail, afterwards: Work | None = None) -> None:
-        """Run `work` on one of the threads, begun after what was given to them before.
+        """Run `work` on one of the threads; work begins in the order of submission.
 
         Args:
-            work: What to run.
-            fail: Is told, on whatever thread, if it raised, or will not run.
-            afterwards: Run behind it, by threads that count as idle: what is of use later.
+            work: The function to run.
+            fail: Called on any thread with the error if `work` raised or will not run.
+            afterwards: Run after the work, while the threads already count as idle.
 
         Raises:
             ContextLostError: The threads were told to end.
-            OperationError: The system has no room for a thread.
+            OperationError: The system cannot start a thread.
         """
         with self._lock:
             if self._closed:
                 raise ContextLostError(self._why)
-            # First, as an interrupt finds this thread waiting for the new one, which then has it.
-            self._given += 1
+            # Queue first: an interrupt may end this thread's wait for the new thread to start.
+            self._submitted += 1
             self._items.put((work, fail, afterwards))
             if len(self._threads) < self._count:
                 try:
                     self._begin_thread()
-                except RuntimeError:  # the system has no room for another
+                except RuntimeError:  # the system cannot start another thread
                     if not self._threads:
                         self._items.get_nowait()
-                        self._given -= 1
+                        self._submitted -= 1
                         raise
 
     def begin(self) -> None:
-        """Begin a thread before there is work: who gives that first may be an event loop's thread.
+        """Start a thread before there is work, which an event loop's thread may submit first.
 
-        It would wait until the new thread runs, which takes a busy machine milliseconds.
+        Starting a thread blocks until it runs, which takes milliseconds on a busy machine.
         """
         with self._lock:
             if not (self._closed or self._threads):
                 self._begin_thread()
 
     def run(self, work: Callable[[], T]) -> Completion[T]:
-        """As `submit`, for work that has a result."""
+        """Run work on a thread as by `submit`, and return the completion of its result."""
         done: Completion[T] = Completion()
         try:
             self.submit(lambda: done.set_result(work()), done.set_exception)
@@ -97,53 +97,52 @@ class Workers:
 
     @property
     def idle(self) -> bool:
-        """Whether all that they were given is done."""
-        return self._given == self._done
+        """Whether all submitted work is done."""
+        return self._submitted == self._done
 
     @property
     def closed(self) -> bool:
-        """Whether they were told to end."""
+        """Whether the threads were told to end."""
         return self._closed
 
     @property
     def ended_with_python(self) -> bool:
-        """Whether they were told to end as Python does."""
+        """Whether the threads were told to end because Python shuts down."""
         return self._closed and self._why == ENDING
 
     @property
     def here(self) -> bool:
-        """Whether the threads are of this process, and not of its parent."""
+        """Whether the threads belong to this process, not to a parent that forked it."""
         return os.getpid() == self._process
 
     def finish(self, why: str = CANCELLED) -> None:
-        """Let the threads end after all that they were given; why, is told to who gives more."""
+        """Let the threads end after all submitted work; later submissions fail with `why`."""
         if self.here:
             self._why = self._why if self._closed else why
             self._end()
 
     def close(self, why: str = CANCELLED) -> None:
-        """Let the threads end; what they have not begun fails, as an error of theirs says why."""
-        given = []
+        """Let the threads end; queued work fails with a ContextLostError that says `why`."""
+        queued = []
         with self._lock:
             self._closed, self._why = True, why
         with contextlib.suppress(Empty):
             while True:
-                given.append(self._items.get_nowait())
+                queued.append(self._items.get_nowait())
         self._end()
-        for item in given:
+        for item in queued:
             if item is not None:
                 item[1](ContextLostError(why))
 
     def join(self) -> None:
-        """Wait until the threads that were told so have ended."""
+        """Wait until the threads have ended, after `finish` or `close`."""
         for thread in self._threads:
             thread.join()
 
     def _begin_thread(self) -> None:
         name = f"{self._name}_{len(self._threads)}"
-        # A daemon, as Python waits for others, which go on computing, before it calls what tells
-        # these to end. It keeps these workers, so that Python's end waits for work of those that
-        # nobody else has any more.
+        # A daemon: Python joins other threads before it calls `_finish_all`, which ends these. The
+        # thread refers to this object, so that `_finish_all` finds workers without an owner too.
         inherits = thread_priority.has_short_slice()
         thread = threading.Thread(target=self._run_all, args=(inherits,), name=name, daemon=True)
         self._threads.append(thread)
@@ -173,7 +172,7 @@ class Workers:
             except BaseException as error:
                 fail(error)
             thread_priority.note_duration(time.perf_counter() - begun)
-            del item, work, fail  # not to be kept alive while this waits
+            del item, work, fail  # free them while this thread waits
             with self._lock:
                 self._done += 1
             if afterwards is not None:
@@ -186,7 +185,7 @@ _ALL: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 
 def _finish_all() -> None:
-    """When Python ends: those that were made last first, as they may need the others."""
+    """End all workers at Python's exit, the latest first, as they may need the earlier ones."""
     finish_calls()
     for workers in sorted(_ALL, key=lambda workers: workers.number, reverse=True):
         if workers.here:
