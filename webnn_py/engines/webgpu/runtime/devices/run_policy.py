@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-<<<<<<< HEAD
 from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR
 from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
-=======
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR
-from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
->>>>>>> 0014308 (Name caches, waits, copies and parked operations for what they are)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webnn_py.core.fork_guard import in_child
+from webnn_py.core.fork_guard import after_fork_in_child
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.runtime.submit_chunks import split_into_chunks
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
@@ -209,7 +209,7 @@ def _stop_releasing() -> None:
 
 
 _can_release = True
-in_child(_stop_releasing)
+after_fork_in_child(_stop_releasing)
 if RECORDING.is_available:
     _safe, _lib, _ffi = native.c_interface()
     _NULL = _ffi.NULL

@@ -444,7 +444,7 @@ def _abandon_drivers() -> None:
     global _has_parents_drivers
     _has_parents_drivers = _stop_releasing()
     if _has_parents_drivers:
-        fork_guard.end_without_libraries()
+        fork_guard.skip_library_exit_handlers()
 
 
 def _stop_releasing() -> bool:
@@ -463,4 +463,4 @@ def _skip_release(thing: Any) -> None:
     """Do nothing, in place of releasing a GPU object."""
 
 
-fork_guard.in_child(_abandon_drivers)
+fork_guard.after_fork_in_child(_abandon_drivers)
