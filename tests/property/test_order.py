@@ -54,7 +54,7 @@ class Side:
         width = WIDTHS[self.kind]
         executor = Executor(self.tasks.append, inline=self.kind == "inline", width=width)
         self.schedule = Schedule(executor)
-        _tell_what_is_placed(self.schedule._holding)
+        _record_what_is_parked(self.schedule._parked_operations)
         self.model = ModelContext()
         self.late: list[ModelOperation] = []  # done, and still to signal
         self.cells = np.zeros(CELLS, np.int64)
@@ -81,18 +81,18 @@ class Side:
         return self.tasks.popleft()
 
 
-def _tell_what_is_placed(holding: ParkedOperations) -> None:
+def _record_what_is_parked(holding: ParkedOperations) -> None:
     """Have it said when an operation is looked at first."""
-    hold = holding.hold
+    park = holding.park
 
-    def holds(
+    def parks(
         operation: Operation, wake: Callable[[ParkedOperation], None]
     ) -> ParkedOperation | None:
         assert isinstance(operation, Watched)
         operation.program.events.append(("placed", operation.twin))
-        return hold(operation, wake)
+        return park(operation, wake)
 
-    holding.hold = holds  # type: ignore[method-assign]
+    holding.park = parks  # type: ignore[method-assign]
 
 
 class Watched(Operation):
@@ -101,9 +101,9 @@ class Watched(Operation):
     program: Program
     twin: Twin
 
-    def break_promises(self, error: BaseException) -> None:
+    def fail_signals(self, error: BaseException) -> None:
         self.program.events.append(("broken", self.twin))
-        super().break_promises(error)
+        super().fail_signals(error)
 
 
 @dataclass(eq=False)
@@ -388,7 +388,7 @@ class Program:
         self.check()
         assert all(twin.outcome is not None for _, twin in self.twins)
         for side in self.sides:
-            assert not side.schedule._holding._hazards._owners
+            assert not side.schedule._parked_operations._hazards._owners
             assert side.schedule._backlog._bytes == 0
         assert all(state_of(timeline)._waiters == [] for timeline, _ in self.timelines)
 

@@ -46,7 +46,7 @@ class Writer:
 
     def waits(self) -> None:
         """Wait until it waits."""
-        while not self._schedule._settling:
+        while not self._schedule._waiters:
             assert self._thread.is_alive()
 
     def ends(self) -> None:

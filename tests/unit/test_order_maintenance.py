@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from webnn_py.ordering.order_maintenance import FEW, Position, Positions
+from webnn_py.ordering.order_maintenance import MIN_SWEPT, Position, Positions
 
 
 class Owner:
@@ -67,7 +67,7 @@ def test_a_position_is_gone_with_the_last_that_has_it() -> None:
 def test_positions_of_what_went_without_a_word_do_not_pile_up() -> None:
     positions, kept = Positions(), Owner()
     positions.own(kept, positions.end())
-    for _ in range(20 * FEW):
+    for _ in range(20 * MIN_SWEPT):
         positions.own(Owner(), positions.end())
     gc.collect()
-    assert len(positions) <= FEW + 2
+    assert len(positions) <= MIN_SWEPT + 2

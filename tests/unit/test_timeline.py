@@ -96,7 +96,7 @@ def test_a_value_that_is_reached_is_waited_for_no_more() -> None:
     timeline = Timeline(3)
     for value in (-1, 0, 2, 3):
         timeline.wait_sync(value)
-        assert state_of(timeline).when(value, pytest.fail) is None
+        assert state_of(timeline).call_when_reached(value, pytest.fail) is None
     assert waiters(timeline) == 0
 
 
@@ -104,7 +104,7 @@ def test_waits_may_come_before_signals_and_are_met_in_order() -> None:
     timeline = Timeline()
     order: list[int] = []
     for value in (3, 1, 2, 2, 5):
-        state_of(timeline).when(value, lambda value=value: order.append(value))  # type: ignore[misc]
+        state_of(timeline).call_when_reached(value, lambda value=value: order.append(value))  # type: ignore[misc]
     timeline.signal(2)
     assert order == [1, 2, 2]
     timeline.signal(4)
@@ -217,7 +217,7 @@ def test_a_cancelled_wait_leaves_nothing_behind(run: Run) -> None:
 def test_who_no_longer_waits_is_not_called() -> None:
     timeline = Timeline()
     kept = resumed(timeline, 1)
-    gone = state_of(timeline).when(1, pytest.fail)
+    gone = state_of(timeline).call_when_reached(1, pytest.fail)
     assert gone is not None
     state_of(timeline).forget(gone)
     state_of(timeline).forget(gone)

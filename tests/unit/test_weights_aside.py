@@ -39,7 +39,7 @@ def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
     files = {id(mapping_of(array)) for array in made}
     assert id(None) not in files
     assert len(files) <= 5
-    memory_trim._forget_pages(made)
+    memory_trim._drop_pages(made)
     for array, wanted in zip(made, given, strict=True):
         np.testing.assert_array_equal(array, wanted)
         assert not array.flags.writeable
@@ -140,7 +140,7 @@ def test_weights_that_engines_lay_out_anew_can_be_given_back(
         graph = builder.build_sync({"y": builder.matmul(x, builder.constant(given))})
         (held,) = recipe_of(graph).constants.values()
         assert (mapping_of(held) is not None) == apart
-        memory_trim._forget_pages([held])
+        memory_trim._drop_pages([held])
         graph.save(tmp_path / "graph")
         rows = np.random.default_rng(1).normal(size=(2, 512)).astype(np.float32)
         for again in (graph, context.load_graph_sync(tmp_path / "graph"), pickled(graph, context)):

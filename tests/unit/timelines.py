@@ -17,5 +17,7 @@ def waiters(timeline: Timeline) -> int:
 def resumed(timeline: Timeline, value: int, queue: object = None) -> list[int]:
     """A list that gets `value` when the timeline resumes who waits for it."""
     called: list[int] = []
-    assert state_of(timeline).when(value, lambda: called.append(value), queue) is not None
+    assert (
+        state_of(timeline).call_when_reached(value, lambda: called.append(value), queue) is not None
+    )
     return called

@@ -226,7 +226,7 @@ def check_not_held(memory: TensorMemory, what: str, reading: bool = False) -> No
     for work in memory.session.queue.flush():
         if work.uses(memory.region, writing=reading):
             raise InvalidStateError(
-                f"{what}: work on it waits for a timeline ({work.title} {work.standing()});"
+                f"{what}: work on it waits for a timeline ({work.title} {work.describe_state()});"
                 " wait for that first"
             )
 

@@ -124,7 +124,7 @@ def read(memory: TensorMemory, target: Array, seconds: float | None, given: bool
     except TimeoutError:
         if done.done:
             raise
-        standing = operation.standing()
+        standing = operation.describe_state()
         writing = cancellation.cancel()
         memory.session.queue.withdraw(operation)
         writing.wait()
@@ -141,7 +141,7 @@ async def read_async(
 
     def withdraw() -> None:
         nonlocal standing
-        standing = operation.standing()
+        standing = operation.describe_state()
         memory.session.queue.withdraw(operation)
 
     try:

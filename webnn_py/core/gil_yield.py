@@ -55,7 +55,7 @@ def enabled() -> bool:
 
 def is_in_background() -> bool:
     """Whether this thread does work that no caller waits for."""
-    return _state.needless is not None
+    return _state.is_needless is not None
 
 
 def checkpoint() -> None:

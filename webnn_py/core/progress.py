@@ -43,7 +43,7 @@ def with_progress(
             raised.append(error)
             raise
 
-    before, _state.tell = _state.tell, None if tell is None else telling
+    before, _state.callback = _state.callback, None if tell is None else telling
     try:
         return work(*args, **kwargs)
     except Exception:
@@ -51,12 +51,12 @@ def with_progress(
             raise raised[0] from None
         raise
     finally:
-        _state.tell = before
+        _state.callback = before
 
 
 def report_each(done: Iterable[T], total: int) -> Iterator[T]:
     """Things that take their time, each told of as it comes."""
-    tell = _state.tell
+    tell = _state.callback
     if tell is None or not total:
         yield from done
         return

@@ -1,4 +1,4 @@
-"""The graph in memory: values, nodes, graphs; frozen, ordered, printable, verified."""
+"""Intermediate representation of graphs: frozen values, nodes and graphs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The graph in memory: values, nodes, graphs. Frozen, ordered, printable, verified.
+"""Intermediate representation of graphs: frozen, ordered, printable, verified.
 
-Knows nothing of particular operators: a node has a name, operands and attributes, and what these
-mean stands in `webnn_py.ops`.
+It knows no particular operator. A node has a name, operands and attributes; `webnn_py.ops` defines
+their meaning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Data type and shape of a tensor. A scalar's shape is empty."""
+    """Data type and shape of a tensor; a scalar has an empty shape."""
 
     data_type: dtypes.MLOperandDataType
     shape: Shape
@@ -54,10 +54,10 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value(Descriptor):
-    """One tensor of a graph; identity is the object.
+    """One tensor of a graph, compared by identity.
 
     Attributes:
-        name: Of an input, what executions give it by; of a constant, the user's, only for people.
+        name: An input's name in executions; for a constant the user's name, for display only.
     """
 
     name: str = ""
@@ -67,7 +67,7 @@ class Value(Descriptor):
 
 
 def titled(op: str, label: str) -> str:
-    """An operator and its label, for messages; what is not printable is escaped."""
+    """Return an operator and its label for messages, with escapes for unprintable characters."""
     return f"{op} [{printable(label)}]" if label else op
 
 
@@ -75,7 +75,7 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 def _frozen(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options that nobody changes; as few objects as can be, which the garbage collector visits."""
+    """Return the options as a read-only mapping; one shared object for none, to spare the GC."""
     if not options:
         return NO_OPTIONS
     return options if type(options) is MappingProxyType else MappingProxyType(dict(options))
@@ -83,21 +83,21 @@ def _frozen(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator applied: `outputs = op(*inputs, **attrs)`.
+    """One application of an operator: `outputs = op(*inputs, **attrs)`.
 
-    Applying the operator again, to the same operands or others, starts from `given`; computing or
-    decomposing the node reads `attrs`.
+    Applying the operator again starts from `given`; computing or decomposing the node reads
+    `attrs`.
 
     Attributes:
         op: The operator's Python name.
-        inputs: In the order of the operator's declaration; an optional operand not given is None.
-        given: All options as they were given: numbers and lists converted (lists to tuples), the
-            signature's default, often None, for one that was not.
+        inputs: Operands in the order of the declaration; None for an omitted optional operand.
+        given: The options as the user passed them: numbers converted, lists as tuples, defaults
+            from the signature, often None, for the rest.
         outputs: One value, or several.
         label: The user's label, for messages and traces.
-        inferred: Options that follow from `given` and the operands, as the operator's declaration
-            says: axes that were not given, a number as the data type holds it.
-        attrs: All options as they count: those given, and in their place those inferred.
+        inferred: Options that the operator's declaration infers from `given` and the operands, such
+            as omitted axes, or a number rounded to the data type.
+        attrs: All effective options: `given`, overridden by `inferred`.
     """
 
     op: str
@@ -117,7 +117,7 @@ class Node:
 
     @property
     def operands(self) -> Iterator[Value]:
-        """The operands that are there."""
+        """The operands without omitted ones."""
         return (value for value in self.inputs if value is not None)
 
     @property
@@ -129,14 +129,14 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A whole graph in execution order. What follows from its parts is worked out once.
+    """A whole graph in execution order; derived properties are computed once.
 
     Attributes:
-        inputs: Named values that the user gives.
-        constants: Values known at build, and read-only arrays with their contents. An array object
-            is its contents' identity: graphs that share a weight have the same object.
-        nodes: In an order in which each operand stands before its use.
-        outputs: Name and value of what the user gets.
+        inputs: Named values that executions supply.
+        constants: Values known at build time with their read-only arrays. An array's identity
+            stands for its contents: graphs that share a weight share the array object.
+        nodes: Nodes in topological order.
+        outputs: Names and values of the results.
     """
 
     inputs: tuple[Value, ...]
@@ -146,17 +146,17 @@ class Graph:
 
     @functools.cached_property
     def names(self) -> Mapping[Value, str]:
-        """A short name of each value, unique in this graph."""
+        """A short unique name of each value."""
         return MappingProxyType(_assign_names(self))
 
     @functools.cached_property
     def producers(self) -> Mapping[Value, Node]:
-        """The node that makes each value; inputs and constants have none."""
+        """The node that produces each value; inputs and constants have none."""
         return MappingProxyType({output: node for node in self.nodes for output in node.outputs})
 
     @functools.cached_property
     def readers(self) -> Mapping[Value, tuple[Node, ...]]:
-        """The nodes that read each value, in order; each once, however often it reads it."""
+        """The nodes that read each value, in order, each node once."""
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.operands):
@@ -165,13 +165,13 @@ class Graph:
 
     @functools.cached_property
     def uses(self) -> Mapping[Value, int]:
-        """How often each value is read, being a graph output included; 0 times is not in it."""
+        """The number of reads of each value, including graph outputs; unread values are missing."""
         read = itertools.chain.from_iterable(node.operands for node in self.nodes)
         return MappingProxyType(Counter(itertools.chain(read, (v for _, v in self.outputs))))
 
     @functools.cached_property
     def open_sizes(self) -> Mapping[str, Symbol]:
-        """The sizes that are not known before the graph runs, by name."""
+        """The open sizes by name, which are bound when the graph runs."""
         return MappingProxyType(symbols_of(value.shape for value in self.inputs))
 
     @functools.cached_property
@@ -180,7 +180,7 @@ class Graph:
         return frozenset(value for _, value in self.outputs)
 
     def replace(self, **changes: Any) -> Graph:
-        """A copy with other parts."""
+        """Return a copy with some parts replaced."""
         parts = {
             "inputs": self.inputs,
             "constants": self.constants,
@@ -199,19 +199,19 @@ def make_graph(
     nodes: Iterable[Node],
     outputs: Iterable[tuple[str, Value]],
 ) -> Graph:
-    """Assemble a graph; nothing of the arguments is shared that could change later."""
+    """Assemble a graph from copies of the containers, so that later changes do not affect it."""
     return Graph(tuple(inputs), MappingProxyType(dict(constants)), tuple(nodes), tuple(outputs))
 
 
 def _assign_names(graph: Graph) -> dict[Value, str]:
-    """Own names first come, first served; a number behind one that is taken."""
-    wanted = [(value, value.name or f"in{i}") for i, value in enumerate(graph.inputs)]
-    wanted += [(value, value.name or f"c{i}") for i, value in enumerate(graph.constants)]
-    made = (output for node in graph.nodes for output in node.outputs)
-    wanted += [(value, str(i)) for i, value in enumerate(made)]
+    """Prefer the values' own names, first come first served; append a number to duplicates."""
+    preferred = [(value, value.name or f"in{i}") for i, value in enumerate(graph.inputs)]
+    preferred += [(value, value.name or f"c{i}") for i, value in enumerate(graph.constants)]
+    results = (output for node in graph.nodes for output in node.outputs)
+    preferred += [(value, str(i)) for i, value in enumerate(results)]
     names: dict[Value, str] = {}
     taken: dict[str, int] = {}
-    for value, name in wanted:
+    for value, name in preferred:
         unique = name
         while unique in taken:
             taken[name] += 1
@@ -230,7 +230,7 @@ def _format_attr(value: object) -> str:
 
 
 def format_node(node: Node, names: Mapping[Value, str]) -> str:
-    """One line: outputs, operator, operands, attributes, label."""
+    """Format a node as one line: outputs, operator, operands, attributes, label."""
     left = ", ".join(f"{names[v]}: {Descriptor.__str__(v)}" for v in node.outputs)
     arguments = [names[v] if v is not None else "_" for v in node.inputs]
     while arguments and arguments[-1] == "_":
@@ -241,11 +241,13 @@ def format_node(node: Node, names: Mapping[Value, str]) -> str:
 
 
 def format_graph(graph: Graph, headings: Mapping[Node, str] = MappingProxyType({})) -> str:
-    """The readable listing: what `print(graph)` shows and golden tests compare.
+    """Format a graph as the listing of `print(graph)`.
+
+    Golden tests compare it.
 
     Args:
-        graph: What to list.
-        headings: Comments that stand before some nodes.
+        graph: The graph.
+        headings: Comments to print before nodes.
     """
     names = graph.names
     heads = ", ".join(f"{names[v]}: {Descriptor.__str__(v)}" for v in graph.inputs)
@@ -262,7 +264,7 @@ def format_graph(graph: Graph, headings: Mapping[Node, str] = MappingProxyType({
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """The nodes and constants that outputs need; the graph itself if it has no others.
+    """Remove nodes and constants that no output needs; return the graph itself if none.
 
     Inputs stay: they are the graph's interface.
     """
@@ -282,7 +284,7 @@ def verify(graph: Graph) -> None:
     """Check the structure: unique values, operands before use, no dead nodes, fitting constants.
 
     Raises:
-        AssertionError: A pass made a broken graph; this is never the user's fault.
+        AssertionError: A pass produced an invalid graph; this is never the user's fault.
     """
     known: set[Value] = set()
     for value in (*graph.inputs, *graph.constants):

@@ -1,1 +1,1 @@
-"""Memory: arrays that users give, what overlaps, which buffers values share."""
+"""Host memory: arrays of users, copies, overlap, files of weights, buffer planning."""

@@ -1,4 +1,4 @@
-"""New arrays, where processors write them fastest."""
+"""Allocation of new arrays, aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from webnn_py.ir import Array, Shape
 OutputSpecs = Collection[tuple[Shape, np.dtype[Any]]]
 """Shapes and data types, in the order of a graph's outputs."""
 ALIGNMENT = 64
-"""Bytes: a line of the cache, which the widest stores fill, and what XLA asks for not to copy."""
+"""Bytes of a cache line, which the widest stores fill; XLA needs this alignment to avoid a copy."""
 MIN_ALIGNED_BYTES = 1 << 14
-"""Bytes from which on that pays; what is smaller is made as fast as can be."""
+"""Smallest array for which alignment pays; smaller ones are allocated as fast as possible."""
 
 
 def new_array(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """An array that holds anything.
+    """Return an uninitialised array.
 
     Raises:
         OperationError: There is no memory for it.
     """
     if math.prod(shape) * dtype.itemsize >= MIN_ALIGNED_BYTES:
         return aligned_array(np.empty, shape, dtype)
-    return _made(np.empty, shape, dtype)
+    return _allocate(np.empty, shape, dtype)
 
 
 def aligned_array(
@@ -36,7 +36,7 @@ def aligned_array(
     dtype: np.dtype[Any],
     alignment: int = ALIGNMENT,
 ) -> Array:
-    """An array that begins where a line of the cache does, or a page.
+    """Return an array that begins at a multiple of `alignment` bytes.
 
     Args:
         make: `np.empty` or `np.zeros`.
@@ -48,12 +48,12 @@ def aligned_array(
         OperationError: There is no memory for it.
     """
     size = math.prod(shape) * dtype.itemsize
-    raw = _made(make, (size + alignment,), np.dtype(np.uint8))
+    raw = _allocate(make, (size + alignment,), np.dtype(np.uint8))
     begin = -raw.__array_interface__["data"][0] % alignment
     return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
-def _made(make: Callable[..., Array], shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+def _allocate(make: Callable[..., Array], shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     try:
         return make(shape, dtype)
     except MemoryError as error:

@@ -1,4 +1,4 @@
-"""Files without names, which end with the arrays that are mapped from them."""
+"""Memory-mapped files without a name, which the system deletes once no array maps them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ import numpy as np
 from webnn_py.ir import Array
 
 WRITE_BYTES = 1 << 14
-"""Bytes of one call. The system takes as large blocks of memory as that, and large ones may have to
-be made free first; in a virtual machine they may have been given back to its host, which takes ten
-times of the time. Beside other threads an array is written by one call: each lets go of the
-interpreter, and a thread that computes keeps it for milliseconds."""
+"""Bytes of one write. The system allocates blocks of memory of that size for it; larger blocks may
+have to be freed first, and in a virtual machine fetched from its host, which takes ten times as
+long. Beside other threads an array is written by one call: each call releases the GIL, and a
+computing thread then keeps it for milliseconds.
+"""
 
 
 class AnonymousFile(mmap.mmap):
-    """A file and the memory that it is mapped to, for reading.
+    """A file without a name and its read-only mapping.
 
-    It is written by calls: those take memory for many pages at once, and tell of a full disk.
+    It is written by system calls, which allocate many pages at once and report a full disk.
     """
 
     _descriptor: int
 
     @classmethod
     def of_size(cls, size: int) -> AnonymousFile:
-        """A new one, which takes as much of the disk as is written to it.
+        """Create a file; it takes only as much disk space as is written to it.
 
         Raises:
-            OSError: There can be none.
+            OSError: It cannot be created.
         """
         descriptor = _open()
         try:
@@ -48,11 +49,11 @@ class AnonymousFile(mmap.mmap):
 
     @property
     def address(self) -> int:
-        """Where it is mapped to."""
+        """The address of the mapping."""
         return np.frombuffer(self, np.uint8).ctypes.data
 
     def put(self, array: Array, first: int) -> Array:
-        """Write an array into the file, from a byte on, and return it as it is mapped there.
+        """Write an array at an offset and return the mapped array.
 
         Raises:
             OSError: The disk is full.
@@ -68,16 +69,16 @@ class AnonymousFile(mmap.mmap):
         """Give the file a name.
 
         Raises:
-            OSError: It cannot have one there.
+            OSError: The file system refuses.
         """
-        # With a descriptor of a folder, even if unused, the link to the file is followed.
-        where = self._descriptor
-        os.link(f"/proc/self/fd/{where}", path, src_dir_fd=where)
+        # Any src_dir_fd makes os.link follow the symbolic link in /proc.
+        descriptor = self._descriptor
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
 
 
 def _open() -> int:
     try:
         return os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except (AttributeError, OSError):  # neither all systems have these, nor all kinds of disks
+    except (AttributeError, OSError):  # some systems and file systems lack O_TMPFILE
         with tempfile.TemporaryFile() as file:
             return os.dup(file.fileno())

@@ -1,6 +1,6 @@
-"""How to make the array that an operand wants of the value that was given: ends of messages.
+"""Hints how to convert a user's value to the expected array, as the ends of messages.
 
-What a message prints works on that value as printed, and keeps the meaning of every number.
+A printed hint works on the value as it is, and preserves every number's meaning.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ USUAL_ORDERS: dict[int, tuple[tuple[int, ...], ...]] = {
     4: ((0, 3, 1, 2), (0, 2, 3, 1), (0, 2, 1, 3), (3, 2, 0, 1), (2, 3, 1, 0)),
     5: ((0, 4, 1, 2, 3), (0, 2, 3, 4, 1)),
 }
-"""By rank, permutations between layouts in use: where several would do, one of them is meant."""
+"""Permutations between common layouts by rank, preferred where several would fit."""
 
 
 def for_untaken(value: Any, data_type: str) -> str:
-    """How to make an array of a value whose memory could not be taken."""
+    """Return how to make an array of a value whose memory cannot be used."""
     if isinstance(value, np.ndarray):  # a masked one
         return ""
     name = DTYPES[data_type].numpy.name
@@ -48,13 +48,13 @@ def for_untaken(value: Any, data_type: str) -> str:
 
 
 def for_data_type(value: Any, array: Array, data_type: str, shape: Shape | None = None) -> str:
-    """How to convert a value to a data type, and to a shape where that is known and can be said.
+    """Return how to convert a value to a data type, and to a shape where that is certain.
 
     Args:
-        value: What was given.
-        array: Over its memory.
-        data_type: What is expected.
-        shape: What is expected.
+        value: The user's value.
+        array: The array over its memory.
+        data_type: The expected data type.
+        shape: The expected shape.
     """
     if not _is_numeric(array.dtype):
         return ""
@@ -64,7 +64,7 @@ def for_data_type(value: Any, array: Array, data_type: str, shape: Shape | None 
 
 
 def for_shape(value: Any, got: Sequence[int], wanted: Shape) -> str:
-    """How to bring a value into a shape; empty where no way surely keeps its meaning."""
+    """Return how to bring a value into a shape; empty where that could change its meaning."""
     moved = relaid(got, wanted, _permute(value))
     if not moved:
         return ""
@@ -77,18 +77,18 @@ def for_shape(value: Any, got: Sequence[int], wanted: Shape) -> str:
 
 
 def relaid(got: Sequence[int], wanted: Shape, permute: str = "transpose") -> str | None:
-    """What turns an array into a wanted shape, its sizes being the same in another order.
+    """Return the expression that permutes an array's dimensions into an expected shape.
 
-    Elements are moved by a permutation, never by a reshape, which scrambles them. A reshape only
+    Elements move by a permutation, never by a reshape, which would scramble them. A reshape only
     adds and drops dimensions of size 1.
 
     Args:
         got: The array's shape.
-        wanted: The operand's, maybe with open dimensions, which may be of any size.
-        permute: The method that permutes dimensions.
+        wanted: The operand's shape; an open dimension matches any size.
+        permute: Name of the method that permutes dimensions.
 
     Returns:
-        The end of an expression, such as ".transpose(2, 0, 1)[None]"; None where there is none.
+        The end of an expression, such as ".transpose(2, 0, 1)[None]"; None if there is none.
     """
     core, aim = (
         [size for size in shape if is_dimension(size) or size != 1] for shape in (got, wanted)
@@ -110,7 +110,7 @@ def relaid(got: Sequence[int], wanted: Shape, permute: str = "transpose") -> str
 
 
 def _order(got: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
-    """A permutation that makes one shape of another one; the usual one where several do."""
+    """Return a permutation from one shape to another, or None; a usual one if several fit."""
     if len(got) != len(wanted):
         return None
     orders = [tuple(range(len(got))), *USUAL_ORDERS.get(len(got), ())]
@@ -145,27 +145,27 @@ def _worded(value: Any, name: str, moved: str) -> str:
 
 
 def _array_of(value: object) -> str:
-    """The call that makes a NumPy array of what is none."""
+    """Return the call that makes a NumPy array of another object."""
     if _has(value, "getbands"):
         return "np.asarray(image)"
     return "np.from_dlpack(…)" if _has(value, "__dlpack__") else "np.asarray(…)"
 
 
 def _taken(value: Any) -> str:
-    """What brings a tensor into memory that can be shared."""
+    """Return the method calls that bring a tensor into shareable CPU memory."""
     steps = ""
     try:
         if _has(value, "detach") and value.requires_grad:
             steps += ".detach()"
         if int(value.__dlpack_device__()[0]) != 1:
             steps += next((f".{name}()" for name in ("cpu", "get") if _has(value, name)), "")
-    except Exception:  # it has none of these, or whatever its own methods raise
+    except Exception:  # methods are missing, or raise any error
         return steps
     return steps
 
 
 def _if_held(given: np.dtype[Any] | None, data_type: str) -> str:
-    """The condition of a conversion to integers that may change numbers."""
+    """Return the condition of a conversion to integers that may change numbers."""
     wanted = DTYPES[data_type]
     if given is None or wanted.kind == "f" or np.can_cast(given, wanted.numpy, "safe"):
         return ""
@@ -173,16 +173,16 @@ def _if_held(given: np.dtype[Any] | None, data_type: str) -> str:
 
 
 def _dtype_of(value: Sequence[Any]) -> np.dtype[Any] | None:
-    """What NumPy would make of a list; None of integers, which it does not change silently."""
+    """Return NumPy's dtype for a list of floats; None for other lists."""
     try:
         found = np.asarray(value).dtype
-    except Exception:  # it is ragged, or whatever its members raise
+    except Exception:  # a ragged list, or an error of its members
         return None
     return found if found.kind == "f" else None
 
 
 def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy converts from it: its own types, and those that packages add (bfloat16)."""
+    """Whether NumPy converts from the dtype: its own types and those of packages (bfloat16)."""
     return dtype.kind in "fiub" or (dtype.kind == "V" and dtype.type is not np.void)
 
 
@@ -191,12 +191,12 @@ def _permute(value: object) -> str:
 
 
 def _is_torch(value: object) -> bool:
-    """Whether it has the methods of PyTorch's tensors."""
+    """Whether the object has the methods of PyTorch tensors."""
     return _has(value, "to") and _has(value, "permute") and not _has(value, "astype")
 
 
 def _has(value: object, name: str) -> bool:
     try:
         return callable(getattr(value, name, None))
-    except Exception:  # whatever its own methods raise
+    except Exception:  # its own methods may raise anything
         return False

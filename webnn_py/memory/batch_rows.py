@@ -1,4 +1,4 @@
-"""Arrays joined along an axis, and their rows: what lies at some places of it."""
+"""Concatenation of arrays along a batch axis, and the split of results into the parts' rows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import numpy as np
 from webnn_py.ir import Array, Shape
 
 MAX_JOINED_BYTES = 1 << 20
-"""Bytes that are copied in less time than it takes to have the interpreter again: NumPy gives it
-away for each array, and an event loop that is busy takes it for milliseconds."""
+"""Largest result copied without NumPy, which releases the GIL for each array: taking it back from a
+busy event loop can cost milliseconds.
+"""
 
 
 def join_rows(
     parts: Sequence[Array], axis: int, shape: Shape, size: int, counts: list[int]
 ) -> Array:
-    """Arrays one behind the other, with copies of the last row up to a shape.
+    """Concatenate arrays along an axis; repeat the last row up to the size of the result.
 
     Args:
-        parts: Of one data type, and one shape but for the axis.
-        axis: Along which they are joined.
-        shape: Of the result.
-        size: How many rows that has along the axis.
-        counts: How many each part has.
+        parts: Arrays of one data type, with one shape except along the axis.
+        axis: The axis.
+        shape: Shape of the result.
+        size: Rows of the result along the axis.
+        counts: Rows of each part.
     """
     first, last = parts[0], parts[-1]
     if first.shape == shape:
@@ -33,24 +34,24 @@ def join_rows(
     missing = size - sum(counts)
     if missing:
         row = shape[axis] // size
-        parts = [*parts, *[_places(last, axis, last.shape[axis] - row, row)] * missing]
+        parts = [*parts, *[_slice(last, axis, last.shape[axis] - row, row)] * missing]
     if axis == 0 and math.prod(shape) * last.itemsize <= MAX_JOINED_BYTES:
         return np.ndarray(shape, last.dtype, b"".join([part.data for part in parts]))
     return np.concatenate(parts, axis, out=np.empty(shape, last.dtype))
 
 
 def split_rows(array: Array, axis: int, size: int, counts: list[int]) -> Iterable[Array]:
-    """Views of what `join_rows` made, or what follows from it: the rows of each part."""
+    """Return views of each part's rows in the result of `join_rows` or of a run on it."""
     row = array.shape[axis] // size
-    if axis == 0 and min(counts) == max(counts):  # mostly they are, and this is quick
-        places = counts[0] * row
-        return array[: places * len(counts)].reshape(len(counts), places, *array.shape[1:])
+    if axis == 0 and min(counts) == max(counts):  # the common case, and fast
+        length = counts[0] * row
+        return array[: length * len(counts)].reshape(len(counts), length, *array.shape[1:])
     ends = itertools.accumulate(counts)
     return [
-        _places(array, axis, (end - n) * row, n * row) for n, end in zip(counts, ends, strict=True)
+        _slice(array, axis, (end - n) * row, n * row) for n, end in zip(counts, ends, strict=True)
     ]
 
 
-def _places(array: Array, axis: int, begin: int, count: int) -> Array:
-    """A view of some places along an axis."""
+def _slice(array: Array, axis: int, begin: int, count: int) -> Array:
+    """Return a view of `count` indices along an axis."""
     return array[(slice(None),) * axis + (slice(begin, begin + count),)]

@@ -1,4 +1,4 @@
-"""Host memory that users give: arrays, buffers, DLPack; checked against a descriptor."""
+"""Arrays, buffers and DLPack tensors of users, checked against a descriptor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from webnn_py.memory.allocation import aligned_array
 from webnn_py.memory.copying import HUGE_PAGE_BYTES
 from webnn_py.memory.overlap import overlaps_itself
 
-KDL_CPU = 1
+DLPACK_CPU = 1
 
 SLOW_COPY_BYTES = 1 << 22
-"""Bytes from which on a copy takes about a millisecond."""
+"""Smallest copy that takes about a millisecond."""
 
 
 def resource_of(value: Any, what: str = "a resource") -> Any:
-    """The resource of a plain one or of {"resource", "dimensions"}; a binding as a dictionary."""
+    """Return the resource of {"resource", "dimensions"}, or the value itself.
+
+    A binding is converted to a dictionary.
+    """
     if not isinstance(value, Mapping):
         return value
     given = convert.mapping(value, what, DataError)
@@ -35,7 +38,7 @@ def resource_of(value: Any, what: str = "a resource") -> Any:
 
 
 def split_dimensions(value: Any, descriptor: Descriptor, what: str) -> Any:
-    """The resource of a plain one or of {"resource", "dimensions"}, the dimensions checked."""
+    """Return the resource of a value, after a check of its "dimensions" if it has any."""
     if not isinstance(value, Mapping):
         return value
     given = convert.mapping(value, what, DataError)
@@ -59,10 +62,10 @@ def split_dimensions(value: Any, descriptor: Descriptor, what: str) -> Any:
 
 
 def array_of(value: Any) -> Array:
-    """An array over the memory of `value`; copies nothing.
+    """Return an array over the memory of `value`, without a copy.
 
     Raises:
-        DataError: It is no array, has no buffer, and does not lie in CPU memory.
+        DataError: It is no array, has no buffer, or does not lie in CPU memory.
         ValidationError: It is a masked array.
     """
     if isinstance(value, np.ma.MaskedArray):
@@ -76,7 +79,7 @@ def array_of(value: Any) -> Array:
         array = _shared(value)
     except MLError:
         raise
-    except Exception as error:  # whatever its own methods raise
+    except Exception as error:  # its own methods may raise anything
         raise DataError(
             f"the memory of the {type_name(value)} cannot be taken: {describe_error(error)}"
         ) from error
@@ -86,10 +89,10 @@ def array_of(value: Any) -> Array:
 
 
 def _shared(value: Any) -> Array | None:
-    """An array over an object's memory, by the protocol that it has."""
+    """Return an array over an object's memory by its protocol; None if it has none."""
     if hasattr(value, "__dlpack__"):
         device = int(value.__dlpack_device__()[0])
-        if device != KDL_CPU:
+        if device != DLPACK_CPU:
             raise DataError(f"got a tensor on DLPack device type {device}, expected the CPU (1)")
         return np.from_dlpack(value)
     if hasattr(value, "__array_interface__"):
@@ -122,12 +125,12 @@ def _typed(array: Array, value: Any, descriptor: Descriptor, what: str) -> Array
 
 
 def is_raw(value: object, array: Array, data_type: str) -> bool:
-    """Whether a value is mere bytes of whatever is wanted, without a shape that counts.
+    """Whether a value is raw bytes without a meaningful data type and shape.
 
     Args:
-        value: What was given.
-        array: Over its memory.
-        data_type: What is wanted.
+        value: The user's value.
+        array: The array over its memory.
+        data_type: The expected data type.
     """
     if array.itemsize != 1:
         return False
@@ -135,18 +138,18 @@ def is_raw(value: object, array: Array, data_type: str) -> bool:
         return array.ndim == 1 or dtypes.DTYPES[data_type].bits > 8
     try:
         return array.ndim == 1 and not hasattr(value, "shape")
-    except Exception:  # whatever its own methods raise
+    except Exception:  # its own methods may raise anything
         return False
 
 
 def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
-    """A C-contiguous array of just the descriptor's data type and shape.
+    """Return a C-contiguous array of exactly the descriptor's data type and shape.
 
-    Memory is shared with `value` unless it is strided or not aligned. An array has the operand's
-    shape, or is flat and has its number of elements; bytes have its number of bytes.
+    It shares memory with `value` unless that is strided or not aligned. An array must have the
+    operand's shape, or be flat with its number of elements; bytes must have its number of bytes.
 
     Raises:
-        DataError: Names what was got and expected.
+        DataError: The value does not fit; the message says what was got and expected.
     """
     if type(value) is np.ndarray and _is_just(value, descriptor):
         return value
@@ -165,10 +168,10 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
 def plain_arrays(
     given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
 ) -> list[Array] | None:
-    """What is given by name, if it is just arrays as `input_array` makes them; mostly it is.
+    """Return the arrays by name if they all need no conversion, the common case; else None.
 
     Args:
-        given: Whatever the user gave.
+        given: The user's value.
         wanted: Shape and type of each, by name.
     """
     if type(given) is not dict or len(given) != len(wanted):
@@ -188,7 +191,7 @@ def plain_arrays(
 def plain_array_copies(
     given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
 ) -> list[Array] | None:
-    """As `plain_arrays`, but copies, which nobody else may change."""
+    """Do as `plain_arrays`, but return private copies."""
     if type(given) is not dict or len(given) != len(wanted):
         return None
     copies = []
@@ -201,7 +204,7 @@ def plain_array_copies(
 
 
 def _is_just(array: Array, descriptor: Descriptor) -> bool:
-    """Whether an array is already as `input_array` makes it."""
+    """Whether `input_array` would return the array itself."""
     if array.shape != descriptor.shape:
         return False
     flags = array.flags
@@ -210,11 +213,11 @@ def _is_just(array: Array, descriptor: Descriptor) -> bool:
 
 
 def snapshot(array: Array, value: Any) -> Array:
-    """The array that was made of `value`, or a copy where it lies in memory that may change.
+    """Return the array made of `value`, or a copy if it shares memory that may change.
 
     Args:
-        array: From `input_array`, or made of that.
-        value: What was given.
+        array: The result of `input_array`, or an array computed from it.
+        value: The user's value.
     """
     if array is not value:
         resource = resource_of(value)
@@ -224,10 +227,10 @@ def snapshot(array: Array, value: Any) -> Array:
 
 
 def aligned_copy(array: Array) -> Array:
-    """A copy in C order, aligned, that nobody else has.
+    """Return an aligned private copy in C order.
 
-    What takes less than a millisecond keeps the interpreter: else other threads run meanwhile,
-    which keep an event loop waiting.
+    Copies under a millisecond keep the GIL: other threads that got it would make an event loop
+    wait.
     """
     if array.nbytes < HUGE_PAGE_BYTES:
         return np.ndarray(array.shape, array.dtype, array.tobytes())
@@ -240,10 +243,10 @@ def aligned_copy(array: Array) -> Array:
 
 
 class BorrowedArray:
-    """An array of the user's, who may change it when the call has returned that was given it.
+    """An array of the user, who may change it after the call that received it has returned.
 
     Args:
-        array: The array, until `keep` copies it.
+        array: The array; `keep` replaces it by a copy.
     """
 
     __slots__ = ("_kept", "array")
@@ -253,26 +256,26 @@ class BorrowedArray:
         self._kept = False
 
     def keep(self) -> None:
-        """Copy it, as it is not read before the call returns; harmless twice."""
+        """Copy the array, as it will be read after the call returns; harmless twice."""
         if not self._kept:
             self.array, self._kept = self.array.copy(), True
 
 
 def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
-    """A writable view of the output's shape over the user's memory.
+    """Return a writable view of the output's shape over the user's memory.
 
-    An array has the output's shape, or is flat: a flat one, or bytes, may be larger, and its first
-    elements are the output then.
+    An array must have the output's shape, or be flat. A flat array, or bytes, may be larger; the
+    output then fills its first elements.
 
     Raises:
-        DataError: Too small, of another data type or shape, read-only, flat and strided, or with
-            elements that share memory.
+        DataError: It is too small, of another data type or shape, read-only, flat and strided, or
+            has elements that share memory.
         ValidationError: It is a masked array.
     """
     wanted = dtypes.DTYPES[descriptor.data_type].numpy
     sizes = ", ".join(map(str, descriptor.shape)) + "," * (descriptor.rank == 1)
     remedy = f"; make an array with np.empty(({sizes}), np.{wanted.name})"
-    if isinstance(value, np.generic):  # whose array would be a copy
+    if isinstance(value, np.generic):  # its array would be a copy
         raise DataError(f"{what}: got {type_name(value)}, which cannot be written to{remedy}")
     try:
         array = array_of(value)
@@ -306,7 +309,7 @@ def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
 
 
 def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
-    """Writable bytes as so many elements as fit into them."""
+    """View writable bytes as whole elements of a data type."""
     if not array.flags.c_contiguous:
         raise DataError(f"{what}: strided bytes, expected contiguous memory")
     whole = array.size // wanted.itemsize * wanted.itemsize
@@ -314,12 +317,12 @@ def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
 
 
 def plain_copy(array: Array) -> Array:
-    """A copy in C order."""
+    """Return a copy in C order."""
     return np.array(array, order="C", copy=True)
 
 
 def immutable_copy(array: Array) -> Array:
-    """The same, which is the array itself where it is all of a bytes object: that never changes."""
+    """Return a copy; the array itself if it is all of a bytes object, which never changes."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -334,13 +337,13 @@ def constant_array(
     shape: Sequence[int] | None,
     copy: Callable[[Array], Array] = plain_copy,
 ) -> tuple[Array, MLOperandDataType]:
-    """A constant's contents, which nobody changes, and its data type.
+    """Return a constant's contents, which nobody changes, and its data type.
 
     Args:
         value: The contents, as the builder takes them.
-        data_type: Its own if not given.
-        shape: The same.
-        copy: Makes a copy, in C order, where there must be one.
+        data_type: The data type; the value's own if None.
+        shape: The shape; the value's own if None.
+        copy: Makes a copy in C order, where one is needed.
 
     Raises:
         ValidationError: The contents do not fit data type and shape.
@@ -380,10 +383,11 @@ def constant_array(
 
 
 def _is_number(value: object, data_type: str | None) -> bool:
-    """Whether it is a plain number, and not an array without dimensions.
+    """Whether a value is a plain number, not an array without dimensions.
 
-    What NumPy computes Python's numbers with, float64 and int64, is one where a data type is named;
-    its other scalars have the data type that they have. Neither are bools numbers.
+    NumPy's float64 and int64 scalars, which calculations with Python numbers produce, count as
+    numbers if a data type is given. Other NumPy scalars keep their own data type. Bools are no
+    numbers.
     """
     if not isinstance(value, np.generic):
         return isinstance(value, numbers.Real)
@@ -399,14 +403,14 @@ def _number_constant(
     number = convert.number(value, "value")
     if data_type is None:
         raise ValidationError("a number needs a data type: constant(3.0, 'float32')")
-    held = dtypes.exact_number(number, data_type)
+    exact = dtypes.exact_number(number, data_type)
     sizes = () if shape is None else convert.unsigned_list(shape, "shape")
     check_dimensions(sizes, data_type)
-    return np.full(sizes, held, dtype=dtypes.DTYPES[data_type].numpy), data_type
+    return np.full(sizes, exact, dtype=dtypes.DTYPES[data_type].numpy), data_type
 
 
 def _packed_constant(array: Array, descriptor: Descriptor) -> Array:
-    """Packed bytes to one element a byte."""
+    """Unpack bytes of 4-bit elements to one element a byte."""
     if array.dtype.itemsize != 1:
         raise ValidationError(f"data type {array.dtype}, expected bytes of packed nibbles")
     if array.size == descriptor.byte_length:

@@ -1,4 +1,4 @@
-"""Memory that the process has and no longer needs, given back to the system."""
+"""Return of unused heap memory and mapped pages to the system."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from webnn_py.ir import Array
 from webnn_py.memory.mmap_lookup import mappings_of
 
 MIN_TRIMMED_BYTES = 1 << 24
-"""Bytes of weights from which on it is worth the milliseconds that it takes."""
+"""Smallest weights, in bytes, for which trimming is worth its milliseconds."""
 
 
 def trim_memory(weights: Collection[Array]) -> None:
-    """Give back what is needed no more once passes have read weights, or a library has its own.
+    """Return memory to the system after passes have read weights, or a library has copied them.
 
-    They freed copies, much of which the C library keeps for later; and a library has most weights
-    in an order of its own, so that those in mapped files are seldom read again.
+    Passes free copies, of which the C library keeps much. A library reorders most weights, so the
+    mapped originals are rarely read again.
     """
     if sum(array.nbytes for array in weights) >= MIN_TRIMMED_BYTES:
-        _forget_pages(weights)
+        _drop_pages(weights)
         _trim()(0)
 
 
@@ -29,13 +29,13 @@ def trim_memory(weights: Collection[Array]) -> None:
 def _trim() -> Callable[[int], object]:
     try:
         found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # glibc has it, others do not
-        return lambda kept: None
+    except (AttributeError, OSError, TypeError):  # only glibc has malloc_trim
+        return lambda padding: None
     return found
 
 
-def _forget_pages(arrays: Iterable[Array]) -> None:
-    """Let the pages of arrays in mapped files go; who reads them has them read again."""
+def _drop_pages(arrays: Iterable[Array]) -> None:
+    """Drop the pages of arrays in mapped files; the next access reads them again."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return
     for mapping in mappings_of(arrays):

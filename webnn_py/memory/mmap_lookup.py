@@ -1,4 +1,4 @@
-"""Arrays that are mapped from files: which file it is, and where they lie in it."""
+"""Lookup of the file and offset that a memory-mapped array lies at."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from webnn_py.ir import Array
 from webnn_py.memory.anonymous_file import AnonymousFile
 
 MAPS = "/proc/self/maps"
-"""Where Linux says what is mapped."""
+"""Linux's list of this process's mappings."""
 
 
 class FileRange(NamedTuple):
-    """Where an array lies in a file.
+    """The bytes of an array in a file.
 
     Attributes:
-        folder: The file's.
+        folder: The file's folder.
         file: Its name there.
-        offset: In bytes.
-        length: The same.
+        offset: Bytes.
+        length: Bytes.
     """
 
     folder: str
@@ -34,7 +34,7 @@ class FileRange(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """Addresses to which a file is mapped, and the offset of the first one in it."""
+    """Address range that a file is mapped to, and its offset in the file."""
 
     first: int
     end: int
@@ -43,7 +43,7 @@ class _Region(NamedTuple):
 
 
 def mapping_of(array: Array) -> mmap.mmap | None:
-    """What maps an array's memory from a file, if it is."""
+    """Return the mapping that an array's memory belongs to, or None."""
     owner: Any = array
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
@@ -51,16 +51,16 @@ def mapping_of(array: Array) -> mmap.mmap | None:
 
 
 def mappings_of(arrays: Iterable[Array]) -> list[mmap.mmap]:
-    """What maps some of them, each once."""
+    """Return the mappings that arrays belong to, each once."""
     found = (mapping_of(array) for array in arrays)
     return list({id(mapping): mapping for mapping in found if mapping is not None}.values())
 
 
 @contextlib.contextmanager
 def find_file_ranges(arrays: Mapping[str, Array]) -> Iterator[dict[str, FileRange]]:
-    """Where arrays lie, by name: those in files that can be opened by their names until the end.
+    """Yield the file ranges of arrays by name, for files that can be opened until the context ends.
 
-    A `AnonymousFile` has a name for that long.
+    Each `AnonymousFile` has a temporary name until then.
     """
     mappings = mappings_of(arrays.values())
     nameless = [mapping for mapping in mappings if isinstance(mapping, AnonymousFile)]
@@ -83,7 +83,7 @@ def _found(
 
 
 def _linked(files: Iterable[AnonymousFile], names: contextlib.ExitStack) -> Iterator[_Region]:
-    """Files in a folder that `names` removes; none where they cannot have names."""
+    """Yield the regions of anonymous files linked in a temporary folder; none where that fails."""
     try:
         folder = tempfile.mkdtemp(prefix="webnn-")
     except OSError:
@@ -97,10 +97,10 @@ def _linked(files: Iterable[AnonymousFile], names: contextlib.ExitStack) -> Iter
             yield _Region(file.address, file.address + len(file), 0, str(path))
 
 
-def _remove(how: Callable[[Any], None], path: object) -> None:
-    """Take no descriptor for that, as none may be left; something else may have removed it."""
+def _remove(remove: Callable[[Any], None], path: object) -> None:
+    """Remove a path without a file descriptor, as none may be left; it may be gone already."""
     with contextlib.suppress(OSError):
-        how(path)
+        remove(path)
 
 
 def _regions() -> Iterator[_Region]:
@@ -124,9 +124,9 @@ def _regions() -> Iterator[_Region]:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """What tells the file of a name from all others."""
+    """Return device and inode of a path, or None if it was deleted."""
     try:
         status = os.stat(path)
-    except OSError:  # it was deleted
+    except OSError:
         return None
     return status.st_dev, status.st_ino

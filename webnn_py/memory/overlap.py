@@ -1,4 +1,4 @@
-"""Which memory work uses, and whether two pieces of memory overlap."""
+"""Memory regions that operations use, and tests whether they overlap."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_SEARCH_STEPS: Any = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of something that is no host memory.
+    """A part of a buffer or texture.
 
     Attributes:
-        owner: Whose part it is, a buffer or a texture.
+        owner: The buffer or texture.
         begin: Its first byte.
         end: The byte after its last.
-        box: In each dimension what the part takes of it, from one number to below another, if its
-            bytes do not tell parts apart.
+        box: Half-open index range in each dimension, for parts of a texture, which byte ranges do
+            not separate.
     """
 
     owner: object
@@ -34,7 +34,7 @@ class Span:
 
 
 MemoryLocation = Array | Span
-"""What work reads or writes."""
+"""Memory that an operation reads or writes."""
 
 
 def check_disjoint(
@@ -45,15 +45,15 @@ def check_disjoint(
     """Raise a DataError (or `error`) if two outputs share memory, naming both.
 
     Args:
-        targets: What is written, by the outputs' names.
-        error: What to raise.
+        targets: Written memory by output name.
+        error: The exception class.
         kind: What messages call one of them.
     """
     if len(targets) < 2:
         return
-    given = list(targets.items())
-    for i, (name, target) in enumerate(given):
-        for other, before in given[:i]:
+    items = list(targets.items())
+    for i, (name, target) in enumerate(items):
+        for other, before in items[:i]:
             if _overlap(before, target):
                 raise error(
                     f"{kind}s {other!r} and {name!r} share memory; give each one of its own"
@@ -61,7 +61,7 @@ def check_disjoint(
 
 
 def overlaps_itself(array: Array) -> bool:
-    """Whether elements of an array may share memory, as where a stride is 0."""
+    """Whether elements of an array may share memory, as with a stride of 0."""
     if array.flags.c_contiguous:
         return False
     steps = zip(map(abs, array.strides), array.shape, strict=True)
@@ -83,18 +83,18 @@ def _overlap(a: MemoryLocation, b: MemoryLocation) -> bool:
         return False
     try:
         return np.shares_memory(a, b, max_work=MAX_SEARCH_STEPS)
-    except np.exceptions.TooHardError:  # interleaved in a way that takes long to tell apart
+    except np.exceptions.TooHardError:  # undecided within the step limit: assume overlap
         return True
 
 
 class Region(NamedTuple):
-    """Memory that work uses, told apart by numbers: it keeps nothing alive.
+    """Memory region by numbers, so that it keeps no object alive.
 
     Attributes:
-        owner: The identity of what it is part of; host memory is all one.
+        owner: Identity of the buffer or texture; HOST for all host memory.
         begin: Its first byte.
         end: The byte after its last.
-        array: The array that has it, where that is strided.
+        array: The array, if it is strided.
     """
 
     owner: int
@@ -104,11 +104,11 @@ class Region(NamedTuple):
 
     @property
     def region(self) -> Region:
-        """Itself, as work names what has a region."""
+        """This region: the protocol of objects with a region."""
         return self
 
     def overlaps(self, other: Region) -> bool:
-        """Whether they share memory."""
+        """Whether two regions share memory."""
         if self is EVERYTHING or other is EVERYTHING:
             return True
         if self.owner != other.owner or self.begin >= other.end or other.begin >= self.end:
@@ -118,12 +118,12 @@ class Region(NamedTuple):
         return _overlap(self._as_array(), other._as_array())
 
     def _as_array(self) -> Array:
-        """The array, or one over all of it, for its place alone: the memory may be gone."""
+        """Return the array, or one over the addresses, whose memory may be gone."""
         return np.asarray(_Bytes(self.begin, self.end)) if self.array is None else self.array
 
 
 class _Bytes:
-    """Host memory, as NumPy takes it."""
+    """Address range in NumPy's array interface."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.__array_interface__ = {
@@ -136,11 +136,11 @@ class _Bytes:
 
 HOST = 0
 EVERYTHING = Region(-1, 0, 0)
-"""What work uses of which that is not known."""
+"""Region of operations whose memory is unknown; it overlaps every other."""
 
 
 def region_of(target: MemoryLocation) -> Region:
-    """The memory of an array, or of a part of a buffer or texture."""
+    """Return the region of an array, or of a part of a buffer or texture."""
     if isinstance(target, Span):
         return Region(id(target.owner), target.begin, target.end)
     if target.flags.c_contiguous:

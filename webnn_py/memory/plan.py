@@ -1,7 +1,7 @@
-"""Which values may share a buffer, by when they are needed; the same for every engine.
+"""Buffer planning by liveness: which values share a buffer. The same for every engine.
 
-Buffers are whole: two values that live at the same time never share one, so a step never reads and
-writes the same buffer.
+Buffers are shared whole. Values that live at the same time never share one, so a step never reads
+and writes the same buffer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 Steps = Sequence[tuple[Sequence[T], Sequence[T]]]
-"""What each step reads and writes, in order."""
+"""Values that each step reads and writes, in order."""
 
 MAX_VALUES_PLACED_BY_SIZE = 2000
-"""Values that are also placed by their size, which takes longer than in their order."""
+"""Most values for which placement by size is tried too; it takes longer than placement in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Plan(Generic[T]):
     """A buffer for each value.
 
     Attributes:
-        slots: The number of the buffer that holds a value.
+        slots: Buffer number of each value.
         sizes: Bytes of each buffer.
-        bound: Bytes of the values that live at the same time, at most: no plan takes less.
+        bound: Peak bytes of live values, which no plan can go below.
     """
 
     slots: Mapping[T, int]
@@ -43,7 +43,7 @@ class Plan(Generic[T]):
 
 
 def last_uses(steps: Steps[T]) -> dict[T, int]:
-    """The last step that reads or writes each value."""
+    """Return the last step that reads or writes each value."""
     last: dict[T, int] = {}
     for number, (reads, writes) in enumerate(steps):
         for value in (*reads, *writes):
@@ -52,7 +52,7 @@ def last_uses(steps: Steps[T]) -> dict[T, int]:
 
 
 def lifetimes(steps: Steps[T], sizes: Mapping[T, int]) -> dict[T, tuple[int, int]]:
-    """The first and the last step of each value that is placed; arguments as of `plan_buffers`."""
+    """Return the first and last step of each value to place; arguments as of `plan_buffers`."""
     last = last_uses(steps)
     lives: dict[T, tuple[int, int]] = {}
     for number, (_, writes) in enumerate(steps):
@@ -63,7 +63,7 @@ def lifetimes(steps: Steps[T], sizes: Mapping[T, int]) -> dict[T, tuple[int, int
 
 
 def peak_bytes(lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]) -> int:
-    """Bytes of the values that live at the same time, at most."""
+    """Return the peak bytes of values that live at the same time."""
     changes: Counter[int] = Counter()
     for value, (first, last) in lives.items():
         changes[first] += sizes[value]
@@ -72,10 +72,10 @@ def peak_bytes(lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]) -> in
 
 
 def plan_buffers(steps: Steps[T], sizes: Mapping[T, int]) -> Plan[T]:
-    """Assign buffers, in two ways of which the one that takes less memory is kept.
+    """Assign buffers by two heuristics and return the smaller plan.
 
     Args:
-        steps: What each reads and writes.
+        steps: Values that each step reads and writes.
         sizes: Bytes of the values to place; values not in it (inputs, constants, outputs that the
             caller owns) are left out.
     """
@@ -92,11 +92,11 @@ def plan_buffers(steps: Steps[T], sizes: Mapping[T, int]) -> Plan[T]:
 def _in_order(
     lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]
 ) -> tuple[dict[T, int], list[int]]:
-    """Each value, as its life begins, into a buffer that is free by then; as `_by_size`."""
+    """Place values in order of birth, each into a free buffer; results as of `_by_size`."""
     slots: dict[T, int] = {}
     capacity: list[int] = []
     free: list[int] = []
-    taken: list[tuple[int, int]] = []  # the last steps and their buffers, as a heap
+    taken: list[tuple[int, int]] = []  # heap of last steps and buffers
     for value, (first, last) in lives.items():
         while taken and taken[0][0] < first:
             free.append(heapq.heappop(taken)[1])
@@ -108,10 +108,10 @@ def _in_order(
 def _by_size(
     lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]
 ) -> tuple[dict[T, int], list[int]]:
-    """The largest values first, each into the buffer that is free all its life and fits best.
+    """Place values by falling size, each into the smallest buffer that is free all its life.
 
     Args:
-        lives: The first and the last step of each value, in the order in which they begin.
+        lives: The first and the last step of each value, in order of birth.
         sizes: Bytes of each.
 
     Returns:
@@ -119,7 +119,7 @@ def _by_size(
     """
     slots: dict[T, int] = {}
     capacity: list[int] = []
-    taken: list[list[tuple[int, ...]]] = []  # in order
+    taken: list[list[tuple[int, ...]]] = []  # lifetimes in each buffer, sorted
     for value in sorted(lives, key=lambda value: (-sizes[value], lives[value])):
         first, last = lives[value]
         for slot in reversed(range(len(taken))):  # from the smallest
@@ -136,7 +136,7 @@ def _by_size(
 
 
 def _take(free: list[int], capacity: list[int], size: int) -> int:
-    """The free buffer that wastes least, or the largest one grown, or a new one."""
+    """Return the best fitting free buffer, else the largest one grown, else a new one."""
     if not free:
         capacity.append(size)
         return len(capacity) - 1

@@ -1,4 +1,4 @@
-"""Weights kept in a file without a name: mapped, so that the system can take their memory back."""
+"""Weights in memory-mapped files without names, so that the system can reclaim their memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from webnn_py.memory.host_arrays import plain_copy
 from webnn_py.memory.mmap_lookup import mapping_of
 
 MIN_SPILLED_BYTES = 1 << 20
-"""Bytes of a constant from which on it is kept so."""
+"""Smallest constant that is spilled to a file."""
 MAX_PLAIN_BYTES = 1 << 22
-"""Bytes of these that stay in plain memory: to give a file a name, for an engine to read it, takes
-longer than to copy so much."""
+"""Bytes of such constants that stay on the heap: naming a file, for an engine to map it, takes
+longer than copying that much.
+"""
 MIN_FILE_BYTES = 1 << 26
-"""Bytes that a file has room for; it takes as much of the disk as is in it."""
+"""Smallest size of a file; it takes only as much disk space as is written to it."""
 
 
 class WeightSpill:
-    """Copies of constants, most of them in files that end with them.
+    """Copies of constants, most of them in files without names.
 
-    Each file has room for at least as much as all before it, so that there are few.
+    Each file is at least as large as all earlier ones together, so that there are few.
     """
 
     def __init__(self) -> None:
@@ -30,23 +31,23 @@ class WeightSpill:
         self._total = 0
 
     def copy(self, array: Array) -> Array:
-        """A copy that nobody changes; in plain memory if there is little, or no file can be had."""
+        """Return a copy that nobody changes; on the heap if it is small or no file can be made."""
         if self._stays(array):
             return plain_copy(array)
         try:
             file, first = self._room(array.nbytes)
             return file.put(array, first)
-        except (AttributeError, OSError):  # the former where the system has no such call
+        except (AttributeError, OSError):  # AttributeError: the system has no pwrite
             return plain_copy(array)
 
     def keep(self, array: Array) -> Array:
-        """The same of an array that nobody changes, which is it where it need not be moved."""
+        """Return a constant in spilled memory; the array itself where it need not move."""
         if mapping_of(array) is not None or self._stays(array):
             return array
         return self.copy(array)
 
     def _stays(self, array: Array) -> bool:
-        """Whether an array lies in plain memory."""
+        """Whether an array stays on the heap."""
         if array.nbytes < MIN_SPILLED_BYTES:
             return True
         self._plain += array.nbytes

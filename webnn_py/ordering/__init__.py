@@ -1,1 +1,1 @@
-"""What comes before what: timelines, and the order of work on one context."""
+"""Order of operations on contexts: timelines, shared memory, parked operations."""

@@ -1,7 +1,7 @@
-"""Which held work must be done before which, and what can never run for that reason.
+"""Order between parked operations, and detection of deadlocks.
 
-Values only rise. So the work that signals a value comes before the work that waits for it or for a
-higher one, whatever was submitted first.
+Values only rise: an operation that signals a value comes before those that wait for it or for a
+higher one, whatever the order of submission.
 """
 
 from __future__ import annotations
@@ -10,76 +10,83 @@ from webnn_py.core.errors import OperationError
 from webnn_py.ordering.hazards import Overtakes
 from webnn_py.ordering.operation import Operation, ParkedOperation, Point
 from webnn_py.ordering.timeline_state import TimelineState
-from webnn_py.ordering.wait_graph import Node, Search, first_held, label_of, later, sooner
+from webnn_py.ordering.wait_graph import Node, Search, first_node, label_of, later, sooner
 
-MOST_STEPS = 6
-"""Of a deadlock, that a message tells of."""
+MAX_SHOWN_STEPS = 6
+"""Most steps of a deadlock in a message."""
 
 
 def overtaking(operation: Operation) -> Overtakes | None:
-    """Whether work waits, however indirectly, for what new work is to signal; None if none can."""
-    if not any(timeline.awaited_from(value) for timeline, value in operation.signals):
-        return None
-    return _After(operation).__contains__
+    """Return the test whether a parked operation waits, even indirectly, for a new one's signals.
 
-
-def deadlock(held: ParkedOperation) -> OperationError | None:
-    """Why held work can never run, if it has to wait for itself.
-
-    It has to where all that was accepted to signal what it waits for waits for it.
+    None if nothing waits for them.
     """
-    if held.position is None or not held.position.shared or held not in _After(held.operation):
+    if not any(timeline.has_waiter_from(value) for timeline, value in operation.signals):
         return None
-    path = _path(held)
-    if path is None or held not in _stuck(held):
+    return _Successors(operation).__contains__
+
+
+def find_deadlock(parked: ParkedOperation) -> OperationError | None:
+    """Return the error of a parked operation that can never run, as it waits for itself; else None.
+
+    It waits for itself if every accepted operation that signals an awaited value waits for it.
+    """
+    if (
+        parked.position is None
+        or not parked.position.shared
+        or parked not in _Successors(parked.operation)
+    ):
         return None
-    steps = path if len(path) <= MOST_STEPS else [*path[: MOST_STEPS - 1], "…", path[-1]]
-    return OperationError(f"this can never run: {held.operation.title} {'; that '.join(steps)}")
+    path = _path(parked)
+    if path is None or parked not in _stuck(parked):
+        return None
+    steps = path if len(path) <= MAX_SHOWN_STEPS else [*path[: MAX_SHOWN_STEPS - 1], "…", path[-1]]
+    return OperationError(f"this can never run: {parked.operation.title} {'; that '.join(steps)}")
 
 
-class _After:
-    """The held work that has to wait for other work, however indirectly.
+class _Successors:
+    """The parked operations that come after an operation, however indirectly.
 
-    It is searched for from both ends in turn, and no further than is asked for: either end may be
-    a chain of all that is held.
+    The search runs from both ends in turn, only as far as a question needs: each end may be a chain
+    of all parked operations.
 
     Args:
-        operation: The other work.
+        operation: The operation.
     """
 
     def __init__(self, operation: Operation) -> None:
-        starts: list[Node] = [] if operation.held is None else [*operation.held.followers]
+        starts: list[Node] = [] if operation.parked is None else [*operation.parked.followers]
         self._signals: dict[TimelineState, int] = {}
         for timeline, value in operation.signals:
             self._signals[timeline] = min(value, self._signals.get(timeline, value))
-            starts += first_held(timeline, value)
+            starts += first_node(timeline, value)
         self._after = Search(starts, later, 1)
         self._first = min(map(label_of, starts), default=0)
-        self._free: set[Node] = set()  # that has not to wait for it
+        self._independent: set[Node] = set()  # nodes that do not come after it
 
-    def __contains__(self, held: ParkedOperation) -> bool:
-        if held in self._after.found:
+    def __contains__(self, parked: ParkedOperation) -> bool:
+        if parked in self._after.found:
             return True
-        if not self._after.found or label_of(held) < self._first or held in self._free:
+        if not self._after.found or label_of(parked) < self._first or parked in self._independent:
             return False
-        for value in held.awaited:
-            least = self._signals.get(value.timeline)
-            if least is not None and least <= value.value and value.holds(held):  # mostly so
+        for value in parked.awaited:
+            least = self._signals.get(value.timeline)  # the common case
+            if least is not None and least <= value.value and value.holds(parked):
                 return True
-        before = Search([held], self._sooner, -1)
+        before = Search([parked], self._sooner, -1)
         while (node := before.step(self._first)) is not None:
-            if node in self._after.found or self._raises(node):
+            if node in self._after.found or self._is_signalled(node):
                 return True
-            if self._after.step(label_of(held)) is None:
-                return held in self._after.found
-        self._free |= before.found
+            if self._after.step(label_of(parked)) is None:
+                return parked in self._after.found
+        self._independent |= before.found
         return False
 
     def _sooner(self, node: Node) -> list[Node]:
-        return [other for other in sooner(node) if other not in self._free]
+        return [other for other in sooner(node) if other not in self._independent]
 
-    def _raises(self, node: Node) -> bool:
-        """Whether it is a value that the other work raises a timeline to, or a higher one."""
+    def _is_signalled(self, node: Node) -> bool:
+        """Whether the operation signals this node's value, or a lower one of its timeline."""
         if isinstance(node, ParkedOperation):
             return False
         value = self._signals.get(node.timeline)
@@ -87,45 +94,45 @@ class _After:
 
 
 def _path(start: ParkedOperation) -> list[str] | None:
-    """How held work has to wait for itself, in words; None if it has not."""
+    """Describe how an operation waits for itself, step by step; None if it does not."""
     came_from: dict[ParkedOperation, tuple[ParkedOperation, Operation, Point | None] | None] = {
         start: None
     }
     scanned: dict[object, int] = {}
     pending = [start]
     while pending:
-        held = pending.pop()
-        for other, point in _before(held, scanned):
+        parked = pending.pop()
+        for other, point in _before(parked, scanned):
             if other is start.operation:
-                steps = [_told(other, point)]
-                while (link := came_from[held]) is not None:
-                    held, other, point = link
-                    steps.insert(0, _told(other, point))
+                steps = [_describe(other, point)]
+                while (link := came_from[parked]) is not None:
+                    parked, other, point = link
+                    steps.insert(0, _describe(other, point))
                 return steps
-            if other.held is not None and other.held not in came_from:
-                came_from[other.held] = held, other, point
-                pending.append(other.held)
+            if other.parked is not None and other.parked not in came_from:
+                came_from[other.parked] = parked, other, point
+                pending.append(other.parked)
     return None
 
 
 def _before(
-    held: ParkedOperation, scanned: dict[object, int]
+    parked: ParkedOperation, scanned: dict[object, int]
 ) -> list[tuple[Operation, Point | None]]:
-    """What must be done before held work, but for what was scanned before.
+    """Return the operations directly before a parked one, except for values scanned before.
 
-    With each the point for which; None if they share memory.
+    Each comes with the awaited point, or None for shared memory.
     """
     found: list[tuple[Operation, Point | None]] = []
-    for timeline, value in _unmet(held):
+    for timeline, value in _unmet(parked):
         above = scanned.get(timeline, -1)
         if above < value:
             scanned[timeline] = value
             found += [(work, (timeline, value)) for work in timeline.signallers(above, value)]
-    return found + [(other.operation, None) for other in held.blockers]
+    return found + [(other.operation, None) for other in parked.blockers]
 
 
-def _told(work: Operation, point: Point | None) -> str:
-    """Why work must be done before, in words."""
+def _describe(work: Operation, point: Point | None) -> str:
+    """Describe why an operation comes before another."""
     if point is None:
         return f"comes after {work.title}, which uses the same memory"
     timeline, value = point
@@ -135,42 +142,42 @@ def _told(work: Operation, point: Point | None) -> str:
     )
 
 
-def _unmet(held: ParkedOperation) -> list[Point]:
-    return held.unmet() if held.must_wait() else []
+def _unmet(parked: ParkedOperation) -> list[Point]:
+    return parked.unmet() if parked.must_wait() else []
 
 
 def _stuck(start: ParkedOperation) -> set[ParkedOperation]:
-    """Of the held work that some work may have to wait for: what can never run."""
+    """Return the operations that can never run, among those that `start` may wait for."""
     stuck, pending = {start}, [start]
     watched: set[TimelineState] = set()
     while pending:
-        held = pending.pop()
-        unmet = _unmet(held)
+        parked = pending.pop()
+        unmet = _unmet(parked)
         watched.update(timeline for timeline, _ in unmet)
         works = [work for timeline, _ in unmet for work in timeline.signallers()]
-        for other in (*held.blockers, *(work.held for work in works)):
+        for other in (*parked.blockers, *(work.parked for work in works)):
             if other is not None and other not in stuck:
                 stuck.add(other)
                 pending.append(other)
     while True:
-        free = {held for held in stuck if not _is_stuck(held, stuck)}
+        free = {parked for parked in stuck if not _is_stuck(parked, stuck)}
         if not free:
             break
         stuck -= free
-    if start not in stuck:  # it may be, once others signal what it waits for, or do not
+    if start not in stuck:  # a change in who signals may leave it stuck
         own = [timeline for timeline, _ in (*start.unmet(), *start.operation.signals)]
         for timeline in watched:
             timeline.watch(own)
     return stuck
 
 
-def _is_stuck(held: ParkedOperation, stuck: set[ParkedOperation]) -> bool:
-    """Whether held work can never run if some other work cannot."""
-    if not held.blockers.isdisjoint(stuck):
+def _is_stuck(parked: ParkedOperation, stuck: set[ParkedOperation]) -> bool:
+    """Whether an operation can never run if the `stuck` ones cannot."""
+    if not parked.blockers.isdisjoint(stuck):
         return True
-    for timeline, value in _unmet(held):
+    for timeline, value in _unmet(parked):
         before = timeline.signallers(timeline.value, value)
         enough = timeline.signallers(value - 1)
-        if any(work.held in stuck for work in before) and all(w.held in stuck for w in enough):
+        if any(work.parked in stuck for work in before) and all(w.parked in stuck for w in enough):
             return True
     return False

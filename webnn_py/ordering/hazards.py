@@ -1,4 +1,4 @@
-"""Which work must keep its order, as it shares memory that one of the two writes."""
+"""Hazards: which parked operations must keep their order, as they share memory that one writes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from webnn_py.memory.overlap import EVERYTHING, Region
 from webnn_py.ordering.operation import ParkedOperation
 
 Overtakes = Callable[[ParkedOperation], bool]
-"""Whether new work comes before work that is held."""
+"""Whether a new operation comes before a parked one."""
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """Work that uses a region in turn: one that writes, or any number that only read.
+    """Operations that use a region at the same time: one writer, or any number of readers.
 
     Attributes:
-        works: The work.
-        writes: Whether it writes.
+        works: The operations.
+        writes: Whether it is a writer's turn.
     """
 
     works: dict[ParkedOperation, None]
@@ -28,12 +28,12 @@ class _Turn:
 
 @dataclass(slots=True, eq=False)
 class _Gap:
-    """Where new work comes among the turns of a region.
+    """Place of a new operation among the turns of a region.
 
     Attributes:
-        place: The turn of those that only read which it comes into, or else the first after it.
-        readers: The turn at this place, if it is one of those that only read.
-        after: What of these it comes before.
+        place: Index of the readers' turn that it joins or splits, else of the first turn after it.
+        readers: The readers' turn at this index, if there is one.
+        after: The readers in it that must come after the new operation.
     """
 
     place: int
@@ -41,11 +41,11 @@ class _Gap:
     after: dict[ParkedOperation, None] = field(default_factory=dict)
 
 
-class _Users:
-    """The held work that uses just one region, in turns; each comes after the one before it.
+class _RegionUsers:
+    """The parked operations that use exactly one region, in turns that follow each other.
 
-    So what comes after new work as well stands at the end, and is found by bisection. Those that
-    read in one turn have no order, and are asked one by one.
+    Operations that come after a new one form the end of the list, so bisection finds the first.
+    Readers of one turn have no order and are tested one by one.
 
     Args:
         region: The region.
@@ -56,7 +56,7 @@ class _Users:
         self.turns: list[_Turn] = []
 
     def gap(self, writes: bool, overtakes: Overtakes | None) -> _Gap:
-        """Where new work comes that writes the region, or reads it."""
+        """Return the place of a new operation that writes or reads the region."""
         turns = self.turns
         if not writes and len(turns) == 1 and not turns[0].writes:
             return _Gap(0, turns[0])
@@ -65,12 +65,12 @@ class _Users:
             if 0 <= place < len(turns) and not turns[place].writes:
                 after = {}
                 if writes and overtakes is not None:
-                    after = {held: None for held in turns[place].works if overtakes(held)}
+                    after = {parked: None for parked in turns[place].works if overtakes(parked)}
                 return _Gap(place, turns[place], after)
         return _Gap(first)
 
     def _first_after(self, overtakes: Overtakes) -> int:
-        """The first turn whose first work comes after new work; mostly there is none."""
+        """Return the first turn that comes after the new operation; mostly there is none."""
 
         def comes_after(turn: _Turn) -> bool:
             return overtakes(next(iter(turn.works)))
@@ -84,69 +84,68 @@ class _Users:
     def neighbours(
         self, gap: _Gap, writes: bool
     ) -> tuple[list[ParkedOperation], list[ParkedOperation]]:
-        """What must be done before new work, and what it must be done before."""
+        """Return the operations directly before and directly after the new one."""
         turns, place = self.turns, gap.place
         following = place if gap.readers is None else place + 1
         before = [*turns[place - 1].works] if place else []
         after = [*turns[following].works] if following < len(turns) else []
         if writes and gap.readers is not None:
             after += gap.after
-            before += [held for held in gap.readers.works if held not in gap.after]
+            before += [parked for parked in gap.readers.works if parked not in gap.after]
         return before, after
 
-    def insert(self, held: ParkedOperation, gap: _Gap, writes: bool) -> None:
-        """Add new work."""
-        made = _Turn({held: None}, writes)
+    def insert(self, parked: ParkedOperation, gap: _Gap, writes: bool) -> None:
+        """Add the new operation at its place."""
+        turn = _Turn({parked: None}, writes)
         if gap.readers is None:
-            self.turns.insert(gap.place, made)
+            self.turns.insert(gap.place, turn)
         elif not writes:
-            gap.readers.works[held] = None
+            gap.readers.works[parked] = None
         else:
             for other in gap.after:
                 del gap.readers.works[other]
-            behind = _Turn(gap.after, writes=False)
-            parted = [turn for turn in (gap.readers, made, behind) if turn.works]
-            self.turns[gap.place : gap.place + 1] = parted
+            rest = _Turn(gap.after, writes=False)
+            split = [turn for turn in (gap.readers, turn, rest) if turn.works]
+            self.turns[gap.place : gap.place + 1] = split
 
-    def remove(self, held: ParkedOperation) -> None:
-        """It is done, so that it stands in the first turn."""
+    def remove(self, parked: ParkedOperation) -> None:
+        """Remove an operation that is done; it is in the first turn."""
         for place, turn in enumerate(self.turns):
-            if held in turn.works:
-                del turn.works[held]
+            if parked in turn.works:
+                del turn.works[parked]
                 if not turn.works:
                     del self.turns[place]
                 return
 
 
 class Hazards:
-    """The held work of a context, by the memory that it uses.
+    """The parked operations of a context by the memory that they use.
 
-    What is found to come before new work, and after it, is as little as will do: the rest comes
-    before that, or after it.
+    It finds only direct neighbours of a new operation; other operations are before or after those.
     """
 
     def __init__(self) -> None:
-        self._owners: dict[int, list[_Users]] = {}  # each sorted by where the regions begin
-        self._longest: dict[int, int] = {}  # bytes of a region of each owner
-        self._everything = _Users(EVERYTHING)
+        self._owners: dict[int, list[_RegionUsers]] = {}  # regions of each owner, sorted by begin
+        self._longest: dict[int, int] = {}  # longest region of each owner, in bytes
+        self._everything = _RegionUsers(EVERYTHING)
 
     def place(
-        self, held: ParkedOperation, overtakes: Overtakes | None
+        self, parked: ParkedOperation, overtakes: Overtakes | None
     ) -> tuple[list[ParkedOperation], list[ParkedOperation]]:
-        """Add new work.
+        """Add a new operation.
 
         Args:
-            held: The work.
-            overtakes: Says of work that shares memory with it whether the new work comes before it
-                nevertheless; None if it does not.
+            parked: The operation.
+            overtakes: Whether the new operation comes before a parked one that shares memory; None
+                if it never does.
 
         Returns:
-            What must be done before it, and what it must be done before.
+            The operations directly before it, and those directly after it.
         """
         before: dict[ParkedOperation, None] = {}
         after: dict[ParkedOperation, None] = {}
-        gaps: list[tuple[_Users, _Gap, bool]] = []
-        for region, writes in _accesses(held):
+        gaps: list[tuple[_RegionUsers, _Gap, bool]] = []
+        for region, writes in _accesses(parked):
             own = self._users(region)
             for users in self._overlapping(own):
                 gap = users.gap(writes, overtakes)
@@ -156,34 +155,34 @@ class Hazards:
                 if users is own:
                     gaps.append((users, gap, writes))
         for users, gap, writes in gaps:
-            users.insert(held, gap, writes)
+            users.insert(parked, gap, writes)
         return list(before), list(after)
 
-    def remove(self, held: ParkedOperation) -> None:
-        """It is done."""
-        for region, _ in _accesses(held):
+    def remove(self, parked: ParkedOperation) -> None:
+        """Remove an operation that is done."""
+        for region, _ in _accesses(parked):
             users = self._users(region)
-            users.remove(held)
+            users.remove(parked)
             if not users.turns and users is not self._everything:
                 self._drop(users)
 
-    def _users(self, region: Region) -> _Users:
-        """Those of just this region."""
+    def _users(self, region: Region) -> _RegionUsers:
+        """Return the users of exactly this region; add the region if it is new."""
         if region is EVERYTHING:
             return self._everything
         several = self._owners.setdefault(region.owner, [])
-        place = self._place(several, region)
-        found = several[place] if place < len(several) else None
-        if found is not None and _is_same(found.region, region):
-            return found
-        made = _Users(region)
-        several.insert(place, made)
+        index = self._index(several, region)
+        users = several[index] if index < len(several) else None
+        if users is not None and _is_same(users.region, region):
+            return users
+        users = _RegionUsers(region)
+        several.insert(index, users)
         length = region.end - region.begin
         self._longest[region.owner] = max(length, self._longest.get(region.owner, 0))
-        return made
+        return users
 
-    def _place(self, several: list[_Users], region: Region) -> int:
-        """Where the users of just this region are, or would be."""
+    def _index(self, several: list[_RegionUsers], region: Region) -> int:
+        """Return the index of a region's users, or where they would be inserted."""
         place = bisect.bisect_left(several, region.begin, key=_begin)
         for index in range(place, len(several)):
             if several[index].region.begin != region.begin:
@@ -192,15 +191,15 @@ class Hazards:
                 return index
         return place
 
-    def _drop(self, users: _Users) -> None:
+    def _drop(self, users: _RegionUsers) -> None:
         owner = users.region.owner
         several = self._owners[owner]
-        del several[self._place(several, users.region)]
+        del several[self._index(several, users.region)]
         if not several:
             del self._owners[owner], self._longest[owner]
 
-    def _overlapping(self, own: _Users) -> list[_Users]:
-        """Those of a region, and of others that share memory with it."""
+    def _overlapping(self, own: _RegionUsers) -> list[_RegionUsers]:
+        """Return the users of a region and those of overlapping regions."""
         region = own.region
         if region is EVERYTHING:
             return [own]
@@ -213,27 +212,27 @@ class Hazards:
         ]
 
 
-def _accesses(held: ParkedOperation) -> Iterable[tuple[Region, bool]]:
-    """What work uses, and whether it writes there; what it also writes is not named as read.
+def _accesses(parked: ParkedOperation) -> Iterable[tuple[Region, bool]]:
+    """Return the regions that an operation uses, and whether it writes each of them.
 
-    Whatever uses memory uses everything, too: as reading it, if it is known what it uses.
+    Every operation also uses EVERYTHING: as a reader, unless its own memory is unknown.
     """
-    found: dict[tuple[int, int, int, int], tuple[Region, bool]] = {}
-    for memories, writes in ((held.operation.reads, False), (held.operation.writes, True)):
+    accesses: dict[tuple[int, int, int, int], tuple[Region, bool]] = {}
+    for memories, writes in ((parked.operation.reads, False), (parked.operation.writes, True)):
         for memory in memories:
             region = memory.region
             key = (region.owner, region.begin, region.end, id(region.array))
             if region is EVERYTHING or region.begin < region.end:
-                found[key] = (region, writes or region is EVERYTHING)
-    if found:
+                accesses[key] = (region, writes or region is EVERYTHING)
+    if accesses:
         everything = (EVERYTHING.owner, EVERYTHING.begin, EVERYTHING.end, id(EVERYTHING.array))
-        found.setdefault(everything, (EVERYTHING, False))
-    return found.values()
+        accesses.setdefault(everything, (EVERYTHING, False))
+    return accesses.values()
 
 
 def _is_same(one: Region, other: Region) -> bool:
     return one[:3] == other[:3] and one.array is other.array
 
 
-def _begin(users: _Users) -> int:
+def _begin(users: _RegionUsers) -> int:
     return users.region.begin

@@ -1,4 +1,4 @@
-"""One piece of work in a context's order, and what holds it back."""
+"""Operations of a context, and their state while they are parked."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from webnn_py.ordering.timeline_state import TimelineState, TimelineWaiter, unre
 T = TypeVar("T")
 Run = Callable[[], None]
 Point = tuple[TimelineState, int]
-"""A timeline, and a value that work waits for or signals."""
+"""A timeline, and a value that an operation waits for or signals."""
 
 PARKED_WARNING_SECONDS = 10.0
-"""Seconds after which who blocks for parked work is told what it waits for."""
+"""Seconds after which a blocked caller gets a log message that says what it waits for."""
 
 
 class Memory(Protocol):
-    """What work reads or writes."""
+    """Memory that an operation reads or writes."""
 
     @property
     def region(self) -> Region:
-        """Where it lies."""
+        """Its address range."""
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One piece of work.
+    """One piece of work in a context's order.
 
     Attributes:
-        run: Does it, or hands it to a queue that keeps the order.
-        fail: Is told why it will not be done.
-        sync: What it waits for and signals.
-        slow: Only the worker runs it.
-        host: It uses host memory when it runs, so that it waits for work that is done, not only
-            for work that is submitted before it to the same device queue.
+        run: Does the work, or submits it to a queue that keeps the order.
+        fail: Called with the error if the work will not be done.
+        sync: The timeline points that it waits for and signals.
+        slow: Run it on the worker only.
+        host: It uses host memory when it runs. So it waits until earlier work is done, not only
+            until that is submitted to the same device queue.
         reads: The memory that it reads and others may write.
         writes: The memory that it writes.
-        title: What messages call it.
+        title: Its name in messages.
         kept_bytes: Bytes of host memory that it keeps until it is done.
-        keep: Copies what others may change once its submission has returned; called unless it has
-            run by then.
+        keep: Copies memory that the caller may change after the submission returns; called unless
+            the operation has run by then.
         number: Its place in the order of submission.
-        held: What holds it back, while something does or it is followed by what it holds back.
+        parked: Its parked state, while it is parked or parked operations follow it.
     """
 
     run: Run
@@ -62,30 +62,30 @@ class Operation:
     kept_bytes: int = 0
     keep: Run | None = None
     number: int = -1
-    held: ParkedOperation | None = None
+    parked: ParkedOperation | None = None
 
     @property
     def signals(self) -> list[Point]:
-        """The timelines that it raises, and to what."""
+        """The timelines that it raises, with the values."""
         return [(state_of(p.timeline), p.signal) for p in self.sync if p.signal is not None]
 
     @property
     def waits(self) -> list[Point]:
-        """The timelines that it waits for, and their values."""
+        """The timelines that it waits for, with the values."""
         return [(state_of(p.timeline), p.wait) for p in self.sync if p.wait is not None]
 
     def uses(self, region: Region, writing: bool = False) -> bool:
-        """Whether it reads or writes in a region, or writes."""
+        """Whether it uses a region, or, if `writing`, whether it writes it."""
         used = self.writes if writing else (*self.reads, *self.writes)
         return any(memory.region.overlaps(region) for memory in used)
 
     def abandon(self, error: BaseException) -> None:
-        """It will not be done, and so not signal either."""
-        self.break_promises(error)
+        """Fail the operation and its signals."""
+        self.fail_signals(error)
         self.fail(error)
 
     def refuse(self, error: BaseException) -> None:
-        """It was never submitted, and so does not signal; changes nothing if it was."""
+        """Fail the signals of an operation that was never submitted; else do nothing."""
         self.sync = tuple(
             point
             for point in self.sync
@@ -93,45 +93,45 @@ class Operation:
         )
         for timeline, value in self.signals:
             timeline.expect(value, self)
-        self.break_promises(error)
+        self.fail_signals(error)
 
-    def tell_watchers(self) -> None:
-        """Work that may count on what it signals is to look again."""
+    def notify_watchers(self) -> None:
+        """Have operations recheck themselves whose progress depends on its signals."""
         for timeline, _ in self.signals:
-            timeline.tell_watchers()
+            timeline.notify_watchers()
 
-    def break_promises(self, error: BaseException) -> None:
-        """It will not signal."""
+    def fail_signals(self, error: BaseException) -> None:
+        """Fail the values that it was to signal."""
         signals, self.sync = self.signals, tuple(p for p in self.sync if p.signal is None)
         for timeline, value in signals:
             timeline.fail(value, error, self)
-            timeline.tell_watchers()
+            timeline.notify_watchers()
 
-    def standing(self) -> str:
-        """How far it is, in words."""
-        held = self.held
-        if held is None:
+    def describe_state(self) -> str:
+        """Describe what it is waiting for, for a message."""
+        parked = self.parked
+        if parked is None:
             return "runs, or is about to"
-        for timeline, value in held.waits if held.waiting else ():
+        for timeline, value in parked.waits if parked.waiting else ():
             if timeline.value < value:
                 return f"waits for timeline {timeline.name} to reach {value}, now {timeline.value}"
-        before = [other for other in with_blockers([held]) if other is not held]
+        before = [other for other in with_blockers([parked]) if other is not parked]
         if not before:
             return "runs, or is about to"
-        parked = [other for other in before if other.waiting]
-        first = min(parked or before, key=lambda other: other.operation.number).operation
-        return f"waits behind {first.title}, which {first.standing_alone()}"
+        waiting = [other for other in before if other.waiting]
+        first = min(waiting or before, key=lambda other: other.operation.number).operation
+        return f"waits behind {first.title}, which {first._describe_briefly()}"
 
     @property
-    def parked(self) -> bool:
-        """Whether it waits for a timeline, or behind what does."""
-        held = self.held
-        return held is not None and held.parked
+    def is_parked(self) -> bool:
+        """Whether it waits for a timeline, or behind an operation that does."""
+        parked = self.parked
+        return parked is not None and parked.is_parked
 
-    def standing_alone(self) -> str:
-        """As `standing`, in few words."""
-        held = self.held
-        for timeline, value in held.waits if held is not None and held.waiting else ():
+    def _describe_briefly(self) -> str:
+        """Describe what it is waiting for, without the operations before it."""
+        parked = self.parked
+        for timeline, value in parked.waits if parked is not None and parked.waiting else ():
             if timeline.value < value:
                 return f"waits for timeline {timeline.name} to reach {value}, now {timeline.value}"
         return "is not done"
@@ -139,23 +139,23 @@ class Operation:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ParkedOperation:
-    """Work that cannot run yet.
+    """State of an operation that cannot run yet, or that parked operations follow.
 
     Attributes:
-        operation: The work.
-        waits: What it waits for, until it begins.
-        queue: For what of these need only be submitted to the same device queue.
-        waiting: When looked at last, not all was reached that it waits for, but still could be.
-        blockers: What must be done before it, as they share memory.
-        followers: What it must be done before, likewise.
-        waiters: What to forget at its timelines.
-        awaited: The values of timelines that it waits for, as nodes of the graph of what is held.
-        signalled: Those that it raises them to, likewise.
-        position: Its place before and after others.
-        ready: It stands in line to be run, or dropped.
-        begun: It runs.
-        cause: Why it can never run, if that is so.
-        dropped: It is not done and nobody is to be told; what follows it keeps its order.
+        operation: The operation.
+        waits: The points that it waits for, until it begins.
+        queue: Device queue; work submitted to it counts as done for these waits.
+        waiting: At the last check, awaited values were missing but could still be reached.
+        blockers: Operations that must be done before, as they share memory.
+        followers: Operations that must be done after, likewise.
+        waiters: Its registrations at timelines.
+        awaited: Graph nodes of the values that it waits for.
+        signalled: Graph nodes of the values that it signals.
+        position: Its place in the maintained order of the graph.
+        ready: It is queued to run or to be dropped.
+        begun: It is running.
+        cause: Why it can never run, if so.
+        dropped: It will not run, and nobody needs to know; its followers keep their order.
     """
 
     operation: Operation
@@ -174,7 +174,7 @@ class ParkedOperation:
     dropped: bool = False
 
     def unmet(self) -> list[Point]:
-        """What is not reached that it waits for."""
+        """Return the awaited points that are not reached."""
         return [
             (timeline, value)
             for timeline, value in self.waits
@@ -182,14 +182,14 @@ class ParkedOperation:
         ]
 
     def must_wait(self) -> bool:
-        """Whether it may still be that all is reached that it waits for, and is not so now."""
+        """Whether an awaited value is missing and all missing ones can still be reached."""
         if not self.waits or self.cause is not None or self.dropped:
             return False
         unmet = self.unmet()
         return bool(unmet) and all(timeline.failure(value) is None for timeline, value in unmet)
 
     def failure(self) -> BaseException | None:
-        """Why what it waits for will not be reached, if that is so."""
+        """Return the error of an awaited value that will never be reached, or None."""
         for timeline, value in self.unmet():
             cause = timeline.failure(value)
             if cause is not None:
@@ -197,46 +197,46 @@ class ParkedOperation:
         return None
 
     @property
-    def parked(self) -> bool:
-        """Whether it waits for a timeline, or behind what does."""
-        return any(held.must_wait() for held in with_blockers([self]))
+    def is_parked(self) -> bool:
+        """Whether it waits for a timeline, or behind an operation that does."""
+        return any(parked.must_wait() for parked in with_blockers([self]))
 
 
 def with_blockers(works: Iterable[ParkedOperation]) -> Iterator[ParkedOperation]:
-    """Held work, and all that must be done before it, each once."""
+    """Yield parked operations and all that must be done before them, each once."""
     pending = list(dict.fromkeys(works))
     seen = set(pending)
     while pending:
-        held = pending.pop()
-        yield held
-        pending += held.blockers - seen
-        seen |= held.blockers
+        parked = pending.pop()
+        yield parked
+        pending += parked.blockers - seen
+        seen |= parked.blockers
 
 
 def wait_in_order(done: Completion[T], operation: Operation) -> T:
-    """Block this thread for the result of work; log it once where the work stays parked for long.
+    """Block this thread for the result of an operation; log once if it stays parked for long.
 
-    What waits on this very thread would never end it, and nobody else may know.
+    The missing signal may have to come from this very thread, which nobody else could know.
     """
     try:
         return done.wait(PARKED_WARNING_SECONDS)
     except TimeoutError:
         if done.done:
             raise
-    if operation.parked:
+    if operation.is_parked:
         LOG.warning(
             "%s waits since %g s and %s",
             operation.title,
             PARKED_WARNING_SECONDS,
-            operation.standing(),
+            operation.describe_state(),
         )
     return done.wait()
 
 
 def signalling_before(operation: Operation) -> Iterator[Operation]:
-    """Work that is to signal less than an operation on one of its timelines, by its number before.
+    """Yield earlier operations that signal a lower value of a timeline that this one signals.
 
-    Numbers tell of work of the same context alone.
+    Numbers order operations of the same context only.
     """
     for timeline, value in operation.signals:
         for work in timeline.signallers(-1, value - 1):
@@ -245,6 +245,6 @@ def signalling_before(operation: Operation) -> Iterator[Operation]:
 
 
 def complete(operation: Operation) -> None:
-    """What it signals is reached."""
+    """Raise the timelines that an operation signals."""
     for timeline, value in operation.signals:
         timeline.complete(value, operation)

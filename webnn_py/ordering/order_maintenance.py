@@ -1,25 +1,25 @@
-"""An order that things are put into anywhere, and that one comparison of numbers tells.
+"""Order maintenance: a list with insertion anywhere, whose order is compared by integer labels.
 
 Source: Bender, Cole, Demaine, Farach-Colton and Zito, Two Simplified Algorithms for Maintaining
-Order in a List (2002). Where numbers run out, those nearby are spread: O(log n) of them on average.
+Order in a List (2002). Where labels run out, nearby ones are respread: O(log n) of them on average.
 """
 
 from __future__ import annotations
 
 import weakref
 
-GAP = 1 << 32
-"""Between the numbers of things that are put at the end."""
-FEW = 64
-"""Positions that are kept without asking whether anybody has them still."""
+LABEL_GAP = 1 << 32
+"""Distance of the labels of positions that are appended."""
+MIN_SWEPT = 64
+"""Positions that may exist before unowned ones are looked for."""
 
 
 class Position:
-    """A place in the order; what shares it has no order of its own.
+    """A place in the order; its owners have no order among themselves.
 
     Attributes:
-        label: Higher for what comes later; it changes when others are put nearby.
-        owners: What has this place.
+        label: Higher for later positions; it changes when others are inserted nearby.
+        owners: Weak references to the objects at this place.
     """
 
     __slots__ = ("after", "before", "label", "owners")
@@ -31,12 +31,12 @@ class Position:
 
     @property
     def shared(self) -> bool:
-        """Whether several things have it."""
+        """Whether it has several owners."""
         return len(self.owners) > 1
 
 
 class Positions:
-    """The positions in their order. What goes without a word is found out some time later."""
+    """The ordered list of positions; a sweep removes positions whose owners were freed."""
 
     def __init__(self) -> None:
         self._ring = Position(0)  # before the first and after the last
@@ -46,22 +46,22 @@ class Positions:
         return self._count
 
     def end(self) -> Position:
-        """A new one after all others."""
-        if self._count > 2 * self._kept + FEW:
+        """Append a position."""
+        if self._count > 2 * self._kept + MIN_SWEPT:
             self._sweep()
         return self.after(self._ring.before)
 
     def before(self, position: Position) -> Position:
-        """A new one directly before another."""
+        """Insert a position directly before another."""
         return self.after(position.before)
 
     def after(self, position: Position) -> Position:
-        """A new one directly after another."""
+        """Insert a position directly after another."""
         following = position.after
         if following is self._ring:
-            label = position.label + GAP
+            label = position.label + LABEL_GAP
         elif position is self._ring:
-            label = following.label - GAP
+            label = following.label - LABEL_GAP
         else:
             if following.label - position.label < 2:
                 self._spread(position)
@@ -73,12 +73,12 @@ class Positions:
         return made
 
     def own(self, owner: object, position: Position) -> Position:
-        """Note that something has a position."""
+        """Add an owner to a position; return the position."""
         position.owners.append(weakref.ref(owner))
         return position
 
     def disown(self, owner: object, position: Position) -> None:
-        """It has it no more; a position that nobody has is gone."""
+        """Remove an owner; a position without owners is removed."""
         position.owners = [ref for ref in position.owners if ref() is not owner]
         if not position.owners:
             self._remove(position)
@@ -88,7 +88,7 @@ class Positions:
         self._count -= 1
 
     def _sweep(self) -> None:
-        """Remove what nobody has any more."""
+        """Remove positions whose owners were all freed."""
         position = self._ring.after
         while position is not self._ring:
             if all(owner() is None for owner in position.owners):
@@ -97,7 +97,7 @@ class Positions:
         self._kept = self._count
 
     def _spread(self, position: Position) -> None:
-        """Part the labels around one, over the smallest range of them that has room."""
+        """Respread the labels around a position over the smallest range that has room."""
         ring, bits, count = self._ring, 1, 1
         first = last = position
         while True:

@@ -1,4 +1,4 @@
-"""The work of one context that is held, with what holds it back."""
+"""The parked operations of one context, and when each may run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import heapq
 from collections.abc import Callable
 
-from webnn_py.ordering.deadlock import deadlock, overtaking
+from webnn_py.ordering.deadlock import find_deadlock, overtaking
 from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.hazards import Hazards
 from webnn_py.ordering.operation import Operation, ParkedOperation, signalling_before, with_blockers
@@ -14,16 +14,16 @@ from webnn_py.ordering.wait_graph import GRAPH, enter, forget_timelines, leave
 
 
 class ParkedOperations:
-    """Holds work until nothing keeps it from running, and knows then which is the first.
+    """Parks operations until nothing keeps them from running, and selects the first that may run.
 
-    Who calls has the lock of the context's order.
+    The caller holds the lock of the context's schedule.
 
     Args:
-        executor: Where the work runs.
+        executor: Where the operations run.
 
     Attributes:
-        works: What is held, or runs and holds other work back, in the order of submission.
-        ready: A heap, by their numbers, of those that need not be held any more.
+        works: Parked operations, and running ones that parked ones follow, in order of submission.
+        ready: Heap of operations that may run, by number.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -32,114 +32,118 @@ class ParkedOperations:
         self.ready: list[tuple[int, ParkedOperation]] = []
         self._hazards = Hazards()
 
-    def hold(
+    def park(
         self, operation: Operation, wake: Callable[[ParkedOperation], None]
     ) -> ParkedOperation | None:
-        """What holds work back, or will hold back other work; None if there is no such thing.
+        """Return the parked state of a new operation; None if it may run and nothing can follow it.
 
         Args:
-            operation: The work.
-            wake: Called, without the lock, once a timeline that it waits for is reached or fails.
+            operation: The operation.
+            wake: Called without the lock once an awaited timeline is reached or fails.
         """
-        alone = not self.works and self._executor.width == 1
-        if alone and not operation.sync:
+        is_only = not self.works and self._executor.width == 1
+        if is_only and not operation.sync:
             return None
         queue = None if operation.host else self._executor.queue
-        held = ParkedOperation(operation, operation.waits, queue)
-        if alone and not held.unmet():
+        parked = ParkedOperation(operation, operation.waits, queue)
+        if is_only and not parked.unmet():
             return None
         with GRAPH.lock:
             overtakes = overtaking(operation)
-            enter(held, *self._hazards.place(held, overtakes))
-            self.works[operation] = held
-            _wait_for_timelines(held, wake)
+            enter(parked, *self._hazards.place(parked, overtakes))
+            self.works[operation] = parked
+            _wait_for_timelines(parked, wake)
             if overtakes is not None:
-                self.find_deadlock(held)
-        if held.waiting or held.blockers:
-            operation.tell_watchers()
-        return held
+                self.find_deadlock(parked)
+        if parked.waiting or parked.blockers:
+            operation.notify_watchers()
+        return parked
 
-    def find_deadlock(self, held: ParkedOperation) -> None:
-        """Find out whether it can never run, and why (`Held.cause`)."""
+    def find_deadlock(self, parked: ParkedOperation) -> None:
+        """Set `cause` if the operation can never run."""
         with GRAPH.lock:
-            held.cause = deadlock(held)
-            if held.cause is not None:
-                forget_timelines(held)
+            parked.cause = find_deadlock(parked)
+            if parked.cause is not None:
+                forget_timelines(parked)
 
-    def look_again(self, held: ParkedOperation) -> None:
-        """Find out whether work is still to be held."""
-        if held.operation in self.works and not (held.begun or held.ready):
-            held.waiting = held.must_wait()
-            self.release(held)
+    def recheck(self, parked: ParkedOperation) -> None:
+        """Check whether an operation must still wait."""
+        if parked.operation in self.works and not (parked.begun or parked.ready):
+            parked.waiting = parked.must_wait()
+            self.release(parked)
 
-    def comes_later(self, held: ParkedOperation) -> bool:
-        """Whether work that could begin is ready again, as earlier work is to signal less.
+    def must_yield(self, parked: ParkedOperation) -> bool:
+        """Put an operation back if earlier ones that signal lower values became ready meanwhile.
 
-        The timeline that resumed it may not have come to that work yet.
+        The timeline that resumed it may not have resumed those yet.
         """
-        before = (self.works.get(work) for work in signalling_before(held.operation))
+        before = (self.works.get(work) for work in signalling_before(parked.operation))
         for other in with_blockers(filter(None, before)):
             if other.waiting:
-                self.look_again(other)
-        if not (self.ready and self.ready[0][0] < held.operation.number):
+                self.recheck(other)
+        if not (self.ready and self.ready[0][0] < parked.operation.number):
             return False
-        self.release(held)
+        self.release(parked)
         return True
 
-    def release(self, held: ParkedOperation) -> None:
-        """Let work run, if nothing holds it."""
-        if held.operation in self.works and not (held.blockers or held.waiting or held.ready):
-            held.ready = True
-            heapq.heappush(self.ready, (held.operation.number, held))
+    def release(self, parked: ParkedOperation) -> None:
+        """Queue an operation to run if nothing keeps it from running."""
+        if parked.operation in self.works and not (
+            parked.blockers or parked.waiting or parked.ready
+        ):
+            parked.ready = True
+            heapq.heappush(self.ready, (parked.operation.number, parked))
 
     def take_ready(self) -> ParkedOperation:
-        """Take the first one that is ready; it is begun, or held again."""
-        held = heapq.heappop(self.ready)[1]
-        held.ready = False
-        return held
+        """Remove and return the first operation that may run; begin it or park it again."""
+        parked = heapq.heappop(self.ready)[1]
+        parked.ready = False
+        return parked
 
-    def begin(self, held: ParkedOperation) -> None:
-        """It runs from now on."""
+    def begin(self, parked: ParkedOperation) -> None:
+        """Mark an operation as running."""
         with GRAPH.lock:
-            forget_timelines(held)
-            held.waits.clear()
-        held.begun = True
+            forget_timelines(parked)
+            parked.waits.clear()
+        parked.begun = True
 
-    def drop(self, held: ParkedOperation) -> bool:
-        """It will not be done; what follows it keeps its order. False where it has begun."""
-        if held.dropped or held.begun:
+    def drop(self, parked: ParkedOperation) -> bool:
+        """Cancel an operation; its followers keep their order. Return False if it has begun."""
+        if parked.dropped or parked.begun:
             return False
         with GRAPH.lock:
-            held.dropped = True
-            forget_timelines(held)
+            parked.dropped = True
+            forget_timelines(parked)
         return True
 
     def remove(self, operation: Operation) -> None:
-        """What followed an operation need not wait for it any more."""
-        held = self.works.pop(operation, None)
-        if held is None:
+        """Remove an operation that is done, and release its followers."""
+        parked = self.works.pop(operation, None)
+        if parked is None:
             return
         with GRAPH.lock:
-            self._hazards.remove(held)
-            leave(held)
-        for follower in held.followers:
+            self._hazards.remove(parked)
+            leave(parked)
+        for follower in parked.followers:
             self.release(follower)
 
     def clear(self) -> list[Operation]:
-        """Hold nothing any more; what had not begun."""
-        left = [work for work, held in self.works.items() if not (held.dropped or held.begun)]
+        """Remove all operations; return those that had not begun."""
+        left = [work for work, parked in self.works.items() if not (parked.dropped or parked.begun)]
         with GRAPH.lock:
-            for held in self.works.values():
-                leave(held)
+            for parked in self.works.values():
+                leave(parked)
         self.works.clear()
         self.ready.clear()
         self._hazards = Hazards()
         return left
 
 
-def _wait_for_timelines(held: ParkedOperation, wake: Callable[[ParkedOperation], None]) -> None:
-    for timeline, value in held.unmet():
-        waiter = timeline.when(value, functools.partial(wake, held), held.queue, held)
+def _wait_for_timelines(parked: ParkedOperation, wake: Callable[[ParkedOperation], None]) -> None:
+    for timeline, value in parked.unmet():
+        waiter = timeline.call_when_reached(
+            value, functools.partial(wake, parked), parked.queue, parked
+        )
         if waiter is not None:
-            held.waiters.append((timeline, waiter))
-    held.waiting = held.must_wait()
+            parked.waiters.append((timeline, waiter))
+    parked.waiting = parked.must_wait()

@@ -1,7 +1,8 @@
 """Timeline: a counter that orders work across threads, contexts and queues.
 
-After Vulkan's timeline semaphores: a value that only rises; work waits until it is reached and
-raises it when done. A wait may be submitted before what will signal it, and blocks no caller.
+It is modelled on Vulkan's timeline semaphores. The value only rises; work waits until it is
+reached, and raises it when done. A wait may be submitted before the work that signals it; the
+submission does not block.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from webnn_py.ordering.timeline_state import TimelineState, TimelineWaiter, unre
 
 MAX_VALUE = 2**64 - 1
 MAX_SHOWN_WORKS = 3
-"""Pieces of work that a message tells of."""
+"""Most operations that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelinePoint:
-    """What one piece of work does with a timeline. Made by calling the timeline.
+    """What one operation waits for and signals on a timeline. Made by calling the timeline.
 
     Attributes:
         timeline: The timeline.
@@ -40,14 +41,14 @@ class TimelinePoint:
 
 
 class Timeline(Unpicklable):
-    """A value that only rises, to wait for and to signal, from anywhere.
+    """A counter that work and the host can wait for and signal, from anywhere.
 
     If work that was to signal `n` fails, the value does not pass `n - 1`: waits for `n` and more
-    fail with an OperationError, until `n` is signalled after all by new work or by the host.
+    fail with an OperationError, until new work or the host signals `n` after all.
 
     Args:
-        value: The value to begin with.
-        label: What messages and `repr` call it; a number if not given.
+        value: The initial value.
+        label: Its name in messages and `repr`; a number if not given.
 
     Raises:
         ValidationError: `value` is no integer from 0 to 2**64 - 1, or `label` no string.
@@ -62,7 +63,7 @@ class Timeline(Unpicklable):
         self._state = TimelineState(_checked(value, "value"), convert.label(label))
 
     def __call__(self, *, wait: int | None = None, signal: int | None = None) -> TimelinePoint:
-        """The point that a piece of work waits for, signals, or both.
+        """Return a point that an operation waits for, signals, or both.
 
         Args:
             wait: The value that the work waits for; one below 0 counts as 0.
@@ -84,7 +85,7 @@ class Timeline(Unpicklable):
 
     @property
     def value(self) -> int:
-        """The value reached; it may be higher by the time you look at it."""
+        """The value reached; another thread may raise it at any time."""
         return self._state.value
 
     def signal(self, value: int) -> None:
@@ -95,8 +96,8 @@ class Timeline(Unpicklable):
 
         Raises:
             ValidationError: `value` is not above the present one.
-            InvalidStateError: A finalizer or signal handler calls this in the midst of another call
-                on this timeline.
+            InvalidStateError: A finalizer or signal handler calls this during another call on this
+                timeline.
 
         Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkSignalSemaphore.
         """
@@ -106,15 +107,14 @@ class Timeline(Unpicklable):
         """Block this thread until the value is reached.
 
         Args:
-            value: What to wait for.
+            value: The awaited value.
             timeout: Seconds at most; forever if not given.
 
         Raises:
             WaitTimeoutError: (a TimeoutError) It was not reached in time.
             InvalidStateError: This thread is running an event loop; use `wait_async`. Or a
-                finalizer or signal handler calls this in the midst of another call on this thread.
-                Or the work that is to signal it is the parent process's, and this a child that it
-                forked.
+                finalizer or signal handler calls this during another call on this thread. Or the
+                signalling work belongs to the parent process, and this is a child that it forked.
             OperationError: The work that was to signal it failed.
 
         Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkWaitSemaphores.
@@ -137,13 +137,13 @@ class Timeline(Unpicklable):
         done.wait(0)
 
     async def wait_async(self, value: int) -> None:
-        """Await that the value is reached, under asyncio or trio.
+        """Wait until the value is reached, under asyncio or trio.
 
         Args:
-            value: What to wait for.
+            value: The awaited value.
 
         Raises:
-            InvalidStateError: The work that is to signal it is the parent process's, and this a
+            InvalidStateError: The signalling work belongs to the parent process, and this is a
                 child that it forked.
             OperationError: The work that was to signal it failed.
 
@@ -153,16 +153,18 @@ class Timeline(Unpicklable):
         try:
             await done
         finally:
-            if waiter is not None and not done.done:  # a finalizer takes no lock for nothing
+            if waiter is not None and not done.done:  # a finalizer should take no lock
                 self._state.forget(waiter)
 
     def _outlook(self, value: int) -> str:
-        """What is to signal a value, and what that waits for."""
+        """Describe the operations that are to signal a value, and what they wait for."""
         works = self._state.signallers(value - 1)
         if not works:
             return "no work was accepted that is to signal it"
         more = f" (and {len(works) - MAX_SHOWN_WORKS} more)" if len(works) > MAX_SHOWN_WORKS else ""
-        listed = "; ".join(f"{work.title} {work.standing()}" for work in works[:MAX_SHOWN_WORKS])
+        listed = "; ".join(
+            f"{work.title} {work.describe_state()}" for work in works[:MAX_SHOWN_WORKS]
+        )
         return f"to be signalled by: {listed}{more}"
 
     def _completion(self, value: int) -> tuple[Completion[None], TimelineWaiter | None]:
@@ -176,7 +178,7 @@ class Timeline(Unpicklable):
             else:
                 done.set_exception(unreached(self._state, wanted, cause))
 
-        waiter = self._state.when(wanted, arrived)
+        waiter = self._state.call_when_reached(wanted, arrived)
         if waiter is None:
             arrived()
         return done, waiter
@@ -186,16 +188,16 @@ class Timeline(Unpicklable):
 
 
 def state_of(timeline: Timeline) -> TimelineState:
-    """What carries a timeline out, which is not for its users."""
+    """Return the internal state of a timeline."""
     return timeline._state
 
 
 def points(sync: Iterable[TimelinePoint]) -> tuple[TimelinePoint, ...]:
-    """A `sync=` argument, checked.
+    """Return a checked `sync=` argument.
 
     Raises:
-        ValidationError: It holds something else, signals what does not raise a timeline, or waits
-            for what it is to signal itself.
+        ValidationError: It holds another object, a signal that does not raise a timeline, or a wait
+            for its own signal.
     """
     if isinstance(sync, tuple) and not sync:
         return ()
@@ -225,7 +227,7 @@ def points(sync: Iterable[TimelinePoint]) -> tuple[TimelinePoint, ...]:
 
 
 def _is_point(value: object) -> bool:
-    """A point as a timeline makes it; its class can be called with anything."""
+    """Whether a timeline made this point; the class accepts any arguments."""
     return (
         isinstance(value, TimelinePoint)
         and isinstance(value.timeline, Timeline)
@@ -237,7 +239,7 @@ def _is_point(value: object) -> bool:
 
 
 def seconds_of(timeout: object) -> float:
-    """What a thread can wait for at most; a time that is over is none at all."""
+    """Return a timeout in the range that threads accept; a negative one counts as 0."""
     seconds = convert.number(timeout, "timeout")
     if seconds != seconds:
         raise ValidationError("timeout: got nan, expected seconds")

@@ -1,4 +1,4 @@
-"""What a timeline is made of: its value, who waits for it, and what is expected to raise it."""
+"""Internal state of a timeline: its value, its waiters, and the work that signals it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, order=True, slots=True)
 class TimelineWaiter:
-    """Who is to be called once a value is reached.
+    """Registration of a callback for a value.
 
     Attributes:
         value: The value.
-        order: First come, first called.
-        queue: For whom work submitted to the same queue counts as done.
-        resume: What to call.
-        work: The held work that waits, if it is such: `resume` is then called whenever that may
-            have changed, until it is reached for everybody.
+        order: Order of registration, in which callbacks run.
+        queue: Device queue; work submitted to it counts as done for this waiter.
+        resume: The callback.
+        work: The parked operation that waits, if any. `resume` is then called at each relevant
+            change, until the value is reached for all queues.
     """
 
     value: int
@@ -46,18 +46,18 @@ class TimelineWaiter:
 
 
 class TimelineState:
-    """The machinery of one Timeline, for those that carry out work.
+    """Internal state of one Timeline, used by schedules and queues.
 
     Args:
-        value: The value to begin with.
-        label: What messages call it; a number if it has none.
+        value: The initial value.
+        label: Its name in messages; a number if empty.
 
     Attributes:
         value: The value reached.
-        name: What messages call it.
-        culprit: The work whose failure ends waits, as a remark in parentheses.
-        held: The values that held work waits for or signals, sorted; who looks at them has the
-            lock of the graph that they are nodes of.
+        name: Its name in messages.
+        culprit: The operation whose failure ends waits, as a remark in parentheses.
+        parked_values: Graph nodes of the values that parked operations wait for or signal, sorted;
+            guarded by the lock of the wait-for graph.
     """
 
     def __init__(self, value: int, label: str = "") -> None:
@@ -70,10 +70,10 @@ class TimelineState:
         self._signallers: list[tuple[int, int, Any]] = []  # sorted by value
         self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self._watchers: weakref.WeakSet[TimelineState] = weakref.WeakSet()
-        self._failures: dict[int, tuple[BaseException, str]] = {}  # by value, with the culprit
-        self._failed: tuple[int, BaseException] | None = None  # the lowest
+        self._failures: dict[int, tuple[BaseException, str]] = {}  # by value
+        self._failed: tuple[int, BaseException] | None = None  # the lowest failure
         self.culprit = ""
-        self.held: list[Any] = []
+        self.parked_values: list[Any] = []
         _STATES.add(self)
 
     def signal(self, value: int) -> None:
@@ -81,7 +81,7 @@ class TimelineState:
 
         Raises:
             ValidationError: `value` is not above the present one.
-            InvalidStateError: This thread was in the midst of another call that has the lock.
+            InvalidStateError: This thread was inside another call that holds the lock.
         """
         if not self._lock.acquire(blocking=False):
             check_interrupts_nothing("Timeline.signal")
@@ -98,7 +98,7 @@ class TimelineState:
     def reached(self, value: int, queue: object = None) -> bool:
         """Whether work on `queue` need not wait for `value`.
 
-        It is reached, or work already submitted to that same queue will reach it before.
+        Either the value is reached, or work submitted earlier to that same queue will reach it.
         """
         with self._lock:
             return self._reached(value, queue)
@@ -109,7 +109,7 @@ class TimelineState:
         return self._promised.get(queue, -1) >= value and self._failure(value) is None
 
     def failure(self, value: int) -> BaseException | None:
-        """Why `value` will not be reached, if that is known."""
+        """Return the error for which `value` will not be reached, or None."""
         with self._lock:
             return self._failure(value)
 
@@ -121,21 +121,22 @@ class TimelineState:
             return None
         return error
 
-    def when(
+    def call_when_reached(
         self, value: int, resume: Resume, queue: object = None, work: object = None
     ) -> TimelineWaiter | None:
-        """Have `resume` called when `value` is reached for `queue`, or cannot be any more.
+        """Register `resume` for when `value` is reached for `queue`, or can no longer be reached.
 
         Args:
             value: The value.
-            resume: What to call.
-            queue: For whom work submitted to the same queue counts as done.
-            work: The held work that waits. `resume` is then called whenever work fails that was to
-                signal, as what failed may be made good: until it is forgotten, or the value reached
-                for everybody.
+            resume: The callback.
+            queue: Device queue; work submitted to it counts as done.
+            work: The parked operation that waits. `resume` is then also called whenever a signal
+                fails, as failures may be made good, until it is forgotten or the value is reached
+                for all queues.
 
         Returns:
-            What to `forget`; None if that is so now already, and `resume` is not called then.
+            The registration, for `forget`; None if it is reached or failed already, and `resume` is
+                not called then.
         """
         with self._lock:
             if self._reached(value, queue) or (work is None and self._failure(value) is not None):
@@ -145,14 +146,14 @@ class TimelineState:
             return waiter
 
     def forget(self, waiter: TimelineWaiter) -> None:
-        """Nobody waits any more; harmless if it was called already."""
+        """Remove a registration; harmless if it was called already."""
         with self._lock:
             place = bisect.bisect_left(self._waiters, waiter)
             if self._waiters[place : place + 1] == [waiter]:
                 del self._waiters[place]
 
     def expect(self, value: int, work: object = None) -> None:
-        """Work that signals `value` was accepted; `complete` or `fail` follows."""
+        """Register accepted work that will signal `value`; `complete` or `fail` must follow."""
         with self._lock:
             self._expected[value] += 1
             if work is not None:
@@ -161,7 +162,7 @@ class TimelineState:
         _call(ready)
 
     def signallers(self, above: int = -1, to: int | None = None) -> list[Any]:
-        """The work that is to signal more than one value, at most another, and past no failure."""
+        """Return the work that is to signal values in (`above`, `to`], none past a failure."""
         with self._lock:
             known = self._signallers
             begin = bisect.bisect_right(known, above, key=_value)
@@ -170,20 +171,20 @@ class TimelineState:
                 end = min(end, bisect.bisect_left(known, self._failed[0], key=_value))
             return [work for _, _, work in known[begin:end]]
 
-    def awaited_from(self, value: int) -> bool:
+    def has_waiter_from(self, value: int) -> bool:
         """Whether anybody waits for `value` or more."""
         with self._lock:
             return bool(self._waiters) and self._waiters[-1].value >= value
 
     def complete(self, value: int, work: object = None) -> None:
-        """Work that signals `value` is done."""
+        """Raise the value, as work that signals it is done."""
         with self._lock:
             self._no_longer_expected(value, work)
             ready = [] if self._past_failure(value) else self._raise_to(value)
         _call(ready)
 
     def promise(self, value: int, queue: object) -> None:
-        """Work that signals `value` was submitted to `queue`: later work there need not wait."""
+        """Note that work signalling `value` was submitted to `queue`, whose later work follows."""
         with self._lock:
             if not self._past_failure(value):
                 self._promised[queue] = max(self._promised.get(queue, -1), value)
@@ -192,52 +193,52 @@ class TimelineState:
         _call(ready)
 
     def fail(self, value: int, error: BaseException, work: object = None) -> None:
-        """Work that was to signal `value` failed, or will not be done."""
+        """Fail a value whose signalling work failed or will not be done."""
         with self._lock:
             self._no_longer_expected(value, work)
             changes = self._failed is None or value <= self._failed[0]
             if value > self.value and value not in self._expected:
                 culprit = "" if work is None else f" ({getattr(work, 'title', work)})"
-                told = self._told(root_cause(error), value, culprit)
-                self._failures[value] = told, culprit
+                noted = self._with_note(root_cause(error), value, culprit)
+                self._failures[value] = noted, culprit
                 if changes:
-                    self._failed, self.culprit = (value, told), culprit
+                    self._failed, self.culprit = (value, noted), culprit
             ready: list[TimelineWaiter] = []
-            if changes:  # else all that waits for it has failed
-                ready += self._lasting()
+            if changes:  # otherwise its waiters have failed already
+                ready += self._work_waiters()
                 ready += self._take(lambda w: w.work is None and self._failure(w.value) is not None)
         _call(ready)
 
     def watch(self, timelines: Iterable[TimelineState]) -> None:
-        """Have work that waits for these look again, once something changes about who signals."""
+        """Recheck waiters of `timelines` at the next change in who signals this timeline."""
         with self._lock:
             self._watchers.update(timelines)
 
-    def tell_watchers(self) -> None:
-        """Work that is to signal is new, or cannot run yet, or is over."""
+    def notify_watchers(self) -> None:
+        """Recheck the waiters of watching timelines, once."""
         if not self._watchers:
             return
         with self._lock:
             watchers = list(self._watchers)
             self._watchers.clear()
         for timeline in watchers:
-            timeline.look_again()
+            timeline.recheck_waiters()
 
-    def look_again(self) -> None:
-        """Have work that waits find out whether it can ever run."""
+    def recheck_waiters(self) -> None:
+        """Have parked operations that wait for this timeline check whether they can ever run."""
         with self._lock:
-            waiters = self._lasting()
+            waiters = self._work_waiters()
         _call(waiters)
 
-    def _lasting(self) -> list[TimelineWaiter]:
+    def _work_waiters(self) -> list[TimelineWaiter]:
         return [waiter for waiter in self._waiters if waiter.work is not None]
 
     def _forgive(self, values: Collection[int]) -> list[TimelineWaiter]:
-        """These failures count no more; who is to look again."""
+        """Clear the failures of `values`; return the waiters to re-check."""
         for value in values:
             del self._failures[value]
         self._find_lowest()
-        return self._lasting() if values else []
+        return self._work_waiters() if values else []
 
     def _find_lowest(self) -> None:
         self._failed, self.culprit = None, ""
@@ -246,8 +247,8 @@ class TimelineState:
             error, self.culprit = self._failures[value]
             self._failed = value, error
 
-    def _told(self, root: BaseException, value: int, culprit: str) -> BaseException:
-        """What failed first, with a note of the first timeline that is not raised therefore."""
+    def _with_note(self, root: BaseException, value: int, culprit: str) -> BaseException:
+        """Return a first failure with a note of the first timeline that it keeps from rising."""
         if hasattr(root, "__notes__"):
             return root
         made = root_cause(root)
@@ -255,9 +256,9 @@ class TimelineState:
         return made
 
     def reset_after_fork(self) -> None:
-        """After a fork: what was to signal it does so in the parent process only."""
+        """Fail the expected values in a forked child: their work runs in the parent only."""
         self._lock = threading.Lock()
-        self._waiters, self.held = [], []
+        self._waiters, self.parked_values = [], []
         self._signallers = []
         self._promised = weakref.WeakKeyDictionary()
         if self._expected:
@@ -289,7 +290,7 @@ class TimelineState:
     def _take(
         self, chosen: Callable[[TimelineWaiter], bool], end: int | None = None
     ) -> list[TimelineWaiter]:
-        """Remove what is chosen of the first ones."""
+        """Remove and return the chosen waiters among the first `end`."""
         first = self._waiters[:end]
         ready = [waiter for waiter in first if chosen(waiter)]
         if ready:
@@ -298,7 +299,7 @@ class TimelineState:
 
 
 class _LeftBehindError(InvalidStateError):
-    """Work of the parent process of this one."""
+    """The work belongs to the parent process of this one."""
 
 
 _STATES: weakref.WeakSet[TimelineState] = weakref.WeakSet()
@@ -313,7 +314,7 @@ after_fork_in_child(_reset_after_fork)
 
 
 def unreached(timeline: TimelineState, value: int, cause: BaseException) -> MLError:
-    """What a wait for `value` raises because of `cause`."""
+    """Return the error of a wait for `value` that fails because of `cause`."""
     what = f"timeline {timeline.name}: waiting for {value}"
     if isinstance(cause, _LeftBehindError):
         return _LeftBehindError(f"{what}: {cause}")

@@ -1,6 +1,6 @@
-"""Runs that keep no place in a context's order, as nothing was held back when they began.
+"""Runs without a place in a context's order, begun while nothing was parked.
 
-What comes later and uses the same memory waits for their end, and has a place in the order itself.
+Later operations that share memory with such a run wait for its end through a timeline.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class UnorderedRun:
     """A run that has begun, or is about to.
 
     Args:
-        runs: Those of its context.
+        runs: The runs of its context.
         reads: The memory that it reads and others may write.
         writes: The memory that it writes.
-        names: Of its outputs.
+        names: Names of its outputs.
 
     Attributes:
-        reads, writes: As given.
-        over: What waits for its end waits for this, if something does.
-        is_plain: It writes arrays that are contiguous, and that is all.
+        reads, writes: As the arguments.
+        over: Timeline that is raised at its end, if an operation waits for that.
+        is_plain: It only writes contiguous host arrays.
     """
 
     __slots__ = ("_names", "_runs", "is_plain", "over", "reads", "writes")
@@ -48,35 +48,35 @@ class UnorderedRun:
                 self.is_plain = False
 
     def uses(self, region: Region, writing: bool = False) -> bool:
-        """Whether it reads or writes in a region, or writes."""
+        """Whether it uses a region, or, if `writing`, whether it writes it."""
         used = self.writes if writing else (*self.reads, *self.writes)
         return any(memory.overlaps(region) for memory in used)
 
     def shares(self, reads: Sequence[Memory], writes: Sequence[Memory]) -> bool:
-        """Whether it writes what others read or write, or reads what they write."""
+        """Whether it conflicts with an operation: one of both writes memory that the other uses."""
         return any(self.uses(memory.region) for memory in writes) or any(
             self.uses(memory.region, writing=True) for memory in reads
         )
 
     def point(self) -> TimelinePoint:
-        """Where to wait for its end."""
+        """Return the timeline point of its end."""
         if self.over is None:
             self.over = Timeline(label=f"compute of {', '.join(map(repr, self._names))}")
         return self.over(wait=1)
 
     def end(self) -> None:
-        """It is done, or will not be done; harmless twice."""
+        """Mark the run as done or failed; harmless twice."""
         self._runs.end(self)
 
 
 class UnorderedRuns:
-    """Those of one context, none of which writes what another one uses."""
+    """The unordered runs of one context; none writes memory that another one uses."""
 
     def __init__(self) -> None:
         self._runs: dict[UnorderedRun, None] = {}
-        self._special: dict[UnorderedRun, None] = {}  # those that are not plain
-        self._begins: list[int] = []  # of what the plain ones write, in order
-        self._ends: dict[int, int] = {}  # by begin
+        self._special: dict[UnorderedRun, None] = {}  # runs that are not plain
+        self._begins: list[int] = []  # begins of the regions that plain runs write, sorted
+        self._ends: dict[int, int] = {}  # ends of these regions, by begin
         self._lock = threading.RLock()  # a finalizer may end a run
 
     def __bool__(self) -> bool:
@@ -85,10 +85,10 @@ class UnorderedRuns:
     def begin(
         self, reads: Sequence[Region], writes: Sequence[Region], names: Sequence[str]
     ) -> UnorderedRun | None:
-        """A run that begins, until its `end`; None if it shares memory with another one."""
-        made = UnorderedRun(self, reads, writes, names)
+        """Begin a run, until its `end`; return None if it shares memory with another one."""
+        new = UnorderedRun(self, reads, writes, names)
         with self._lock:
-            if made.is_plain:
+            if new.is_plain:
                 if self._is_written(writes) or any(run.shares((), writes) for run in self._special):
                     return None
                 for region in writes:
@@ -97,12 +97,12 @@ class UnorderedRuns:
             else:
                 if any(run.shares(reads, writes) for run in self._runs):
                     return None
-                self._special[made] = None
-            self._runs[made] = None
-        return made
+                self._special[new] = None
+            self._runs[new] = None
+        return new
 
     def _is_written(self, writes: Sequence[Region]) -> bool:
-        """Whether plain runs write in these regions of host memory."""
+        """Whether plain runs write to these regions of host memory."""
         begins = self._begins
         for region in writes:
             place = bisect_left(begins, region.begin)
@@ -113,7 +113,7 @@ class UnorderedRuns:
         return False
 
     def end(self, run: UnorderedRun) -> None:
-        """As `UnorderedRun.end`."""
+        """Do as `UnorderedRun.end`."""
         with self._lock:
             if run not in self._runs:
                 return
@@ -128,12 +128,12 @@ class UnorderedRuns:
             run.over.signal(1)
 
     def users(self, region: Region) -> list[UnorderedRun]:
-        """The runs that use a region."""
+        """Return the runs that use a region."""
         with self._lock:
             return [run for run in self._runs if run.uses(region)]
 
     def waits(self, operation: Operation) -> tuple[TimelinePoint, ...]:
-        """What work waits for, as it shares memory with runs."""
+        """Return the points that an operation must wait for, as it shares memory with runs."""
         with self._lock:
             return tuple(
                 run.point() for run in self._runs if run.shares(operation.reads, operation.writes)

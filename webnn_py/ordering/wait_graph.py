@@ -1,9 +1,11 @@
-"""What comes before what: held work, and the values of timelines that it waits for and signals.
+"""Wait-for graph: parked operations and the timeline values that they wait for and signal.
 
-Work comes before the value that it signals, a value before the next higher one and before the work
-that waits for it. So each piece of work has few neighbours, however many use the same timelines.
-Each node of this graph has a position, and nothing that comes before it has a later one. They have
-the same where they come before each other, as may be while other work is still to signal.
+An operation comes before the values that it signals. A value comes before the next higher value of
+its timeline, and before the operations that wait for it. So a node has few neighbours, however many
+operations use a timeline.
+
+Each node has a position, and no predecessor has a later one. Nodes share a position if they come
+before each other, which is possible while other operations may still signal.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from webnn_py.ordering.timeline_state import TimelineState
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class TimelineValue:
-    """A value of a timeline that held work waits for or signals.
+    """A value of a timeline that parked operations wait for or signal.
 
     Attributes:
-        timeline: The timeline, which has these in the order of their values.
+        timeline: The timeline, which holds these nodes sorted by value.
         value: The value.
-        position: Its place before and after others.
-        waiters: The work that waits for it.
-        signallers: The work that signals it.
+        position: Its place in the maintained order.
+        waiters: The operations that wait for it.
+        signallers: The operations that signal it.
     """
 
     timeline: TimelineState
@@ -39,14 +41,14 @@ class TimelineValue:
     waiters: dict[ParkedOperation, None] = field(default_factory=dict)
     signallers: dict[ParkedOperation, None] = field(default_factory=dict)
 
-    def holds(self, held: ParkedOperation) -> bool:
-        """Whether one of its waiters may have to wait for it."""
-        return held.must_wait() and not self.timeline.reached(self.value, held.queue)
+    def holds(self, parked: ParkedOperation) -> bool:
+        """Whether one of its waiters may still have to wait for it."""
+        return parked.must_wait() and not self.timeline.reached(self.value, parked.queue)
 
     @property
     def previous(self) -> Iterator[TimelineValue]:
-        """The next lower one, if there is one."""
-        known = self.timeline.held
+        """The node of the next lower value, if any."""
+        known = self.timeline.parked_values
         place = bisect.bisect_left(known, self.value, key=_value)
         if place:
             yield known[place - 1]
@@ -56,7 +58,7 @@ Node = ParkedOperation | TimelineValue
 
 
 class _Graph:
-    """The held work of all contexts; who changes it or looks through it has the lock."""
+    """The graph of all contexts; hold its lock to change or search it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -64,19 +66,19 @@ class _Graph:
 
 
 GRAPH = _Graph()
-after_fork_in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may have had the lock
+after_fork_in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may hold the lock
 
 
 class Search:
-    """What is reached from some nodes, the nearest by its position first.
+    """Search from some nodes in the order of positions.
 
     Args:
-        starts: The nodes.
-        neighbours: What is reached from a node directly.
-        direction: 1 to search for what comes later, -1 for what comes sooner.
+        starts: The first nodes.
+        neighbours: Returns the neighbours of a node.
+        direction: 1 to search successors, -1 to search predecessors.
 
     Attributes:
-        found: What was reached so far.
+        found: The nodes reached so far.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Search:
         self._add(starts)
 
     def step(self, end: int) -> Node | None:
-        """Go on from the nearest node; None if there is none up to the label `end`."""
+        """Visit the nearest node and return it; None if there is none up to the label `end`."""
         if not self._pending or self._pending[0][0] > end * self._direction:
             return None
         node = heapq.heappop(self._pending)[2]
@@ -106,104 +108,104 @@ class Search:
 
 
 def label_of(node: Node) -> int:
-    """What is lower for what comes sooner."""
+    """Return the label of a node's position: lower for earlier nodes."""
     return _position(node).label
 
 
 def later(node: Node, only_live: bool = True) -> Iterator[Node]:
-    """What directly comes after a node.
+    """Yield the nodes directly after a node.
 
     Args:
         node: The node.
-        only_live: Leave out work that need not wait for a value now, but might have to again, and
-            what work was to signal that failed.
+        only_live: Omit operations that need not wait for a value at present, and the signals of
+            operations that failed.
     """
     if isinstance(node, ParkedOperation):
         yield from node.followers
         if not only_live or node.operation.signals:
             yield from node.signalled
         return
-    for held in node.waiters:
-        if not only_live or node.holds(held):
-            yield held
-    yield from first_held(node.timeline, node.value + 1)
+    for parked in node.waiters:
+        if not only_live or node.holds(parked):
+            yield parked
+    yield from first_node(node.timeline, node.value + 1)
 
 
 def sooner(node: Node, only_live: bool = True) -> Iterator[Node]:
-    """What directly comes before a node; as `later`, from the other end."""
+    """Yield the nodes directly before a node; arguments as of `later`."""
     if isinstance(node, ParkedOperation):
         yield from node.blockers
         for awaited in node.awaited:
             if not only_live or awaited.holds(node):
                 yield awaited
         return
-    for held in node.signallers:
-        if not only_live or held.operation.signals:
-            yield held
+    for parked in node.signallers:
+        if not only_live or parked.operation.signals:
+            yield parked
     yield from node.previous
 
 
-def first_held(timeline: TimelineState, value: int) -> Iterator[TimelineValue]:
-    """The lowest value from this one on that held work waits for or signals, if there is one."""
-    known = timeline.held
+def first_node(timeline: TimelineState, value: int) -> Iterator[TimelineValue]:
+    """Yield the node of the lowest value that is at least `value`, if any."""
+    known = timeline.parked_values
     place = bisect.bisect_left(known, value, key=_value)
     if place < len(known):
         yield known[place]
 
 
 def enter(
-    held: ParkedOperation, before: Iterable[ParkedOperation], after: Iterable[ParkedOperation]
+    parked: ParkedOperation, before: Iterable[ParkedOperation], after: Iterable[ParkedOperation]
 ) -> None:
-    """Add held work between what it shares memory with, and the values of its timelines."""
-    held.blockers.update(before)
-    held.followers += after
-    awaited = [_known(*point) for point in held.waits if point[0].value < point[1]]
-    signalled = [_known(*point) for point in held.operation.signals]
-    held.awaited += awaited
-    held.signalled += signalled
-    _put_between(held)
-    for other in held.blockers:
-        other.followers.append(held)
-    for other in held.followers:
-        other.blockers.add(held)
+    """Add an operation between its neighbours in memory and the values of its timelines."""
+    parked.blockers.update(before)
+    parked.followers += after
+    awaited = [_node(*point) for point in parked.waits if point[0].value < point[1]]
+    signalled = [_node(*point) for point in parked.operation.signals]
+    parked.awaited += awaited
+    parked.signalled += signalled
+    _put_between(parked)
+    for other in parked.blockers:
+        other.followers.append(parked)
+    for other in parked.followers:
+        other.blockers.add(parked)
     for value in awaited:
-        value.waiters[held] = None
+        value.waiters[parked] = None
     for value in signalled:
-        value.signallers[held] = None
-    held.operation.held = held
+        value.signallers[parked] = None
+    parked.operation.parked = parked
 
 
-def forget_timelines(held: ParkedOperation) -> None:
-    """Held work does not wait for timelines any more."""
-    held.waiting = False
-    for timeline, waiter in held.waiters:
+def forget_timelines(parked: ParkedOperation) -> None:
+    """Stop the operation's waits for timelines."""
+    parked.waiting = False
+    for timeline, waiter in parked.waiters:
         timeline.forget(waiter)
-    held.waiters.clear()
-    for awaited in held.awaited:
-        awaited.waiters.pop(held, None)
+    parked.waiters.clear()
+    for awaited in parked.awaited:
+        awaited.waiters.pop(parked, None)
         _forget_if_unused(awaited)
-    held.awaited.clear()
+    parked.awaited.clear()
 
 
-def leave(held: ParkedOperation) -> None:
-    """Held work is done, or will not be."""
-    forget_timelines(held)
-    for signalled in held.signalled:
-        signalled.signallers.pop(held, None)
+def leave(parked: ParkedOperation) -> None:
+    """Remove an operation that is done or was dropped."""
+    forget_timelines(parked)
+    for signalled in parked.signalled:
+        signalled.signallers.pop(parked, None)
         _forget_if_unused(signalled)
-    held.signalled.clear()
-    held.operation.held = None
-    for follower in held.followers:
-        follower.blockers.discard(held)
-    if held.position is not None:
-        GRAPH.positions.disown(held, held.position)
-        held.position = None
+    parked.signalled.clear()
+    parked.operation.parked = None
+    for follower in parked.followers:
+        follower.blockers.discard(parked)
+    if parked.position is not None:
+        GRAPH.positions.disown(parked, parked.position)
+        parked.position = None
 
 
-def _known(timeline: TimelineState, value: int) -> TimelineValue:
-    """A value, which is new or known."""
+def _node(timeline: TimelineState, value: int) -> TimelineValue:
+    """Return the node of a value; create it if there is none."""
     positions = GRAPH.positions
-    following = next(first_held(timeline, value), None)
+    following = next(first_node(timeline, value), None)
     if following is None:
         position = positions.end()
     elif following.value == value:
@@ -214,39 +216,39 @@ def _known(timeline: TimelineState, value: int) -> TimelineValue:
         position = positions.before(following.position)
     made = TimelineValue(timeline, value, position)
     positions.own(made, position)
-    bisect.insort(timeline.held, made, key=_value)
+    bisect.insort(timeline.parked_values, made, key=_value)
     return made
 
 
 def _forget_if_unused(value: TimelineValue) -> None:
     if not (value.waiters or value.signallers):
-        known = value.timeline.held
+        known = value.timeline.parked_values
         del known[bisect.bisect_left(known, value.value, key=_value)]
         GRAPH.positions.disown(value, value.position)
 
 
-def _put_between(held: ParkedOperation) -> None:
-    """Give held work its position; what is in the way is moved, from the end where that is less."""
+def _put_between(parked: ParkedOperation) -> None:
+    """Give an operation its position; move nodes in the way, from the end with fewer of them."""
     positions = GRAPH.positions
-    following = list(later(held, only_live=False))
-    before = list(sooner(held, only_live=False))
-    if not following:  # next to what it waits for: what is far from it need not be looked through
+    following = list(later(parked, only_live=False))
+    before = list(sooner(parked, only_live=False))
+    if not following:  # directly after its predecessors, so that searches stay near
         last = max(map(_position, before), key=_label, default=None)
         place = positions.end() if last is None else positions.after(last)
-        held.position = positions.own(held, place)
+        parked.position = positions.own(parked, place)
         return
     start = min(map(_position, following), key=_label)
     wrong = [node for node in before if label_of(node) >= start.label]
     if not wrong:
-        held.position = positions.own(held, positions.before(start))
+        parked.position = positions.own(parked, positions.before(start))
         return
     last = max(map(_position, wrong), key=_label)
     back = Search(wrong, lambda node: sooner(node, only_live=False), -1)
     forth = Search(following, lambda node: later(node, only_live=False), 1)
     while back.step(start.label) is not None:
         if forth.step(last.label) is None and forth.found.isdisjoint(wrong):
-            held.position = positions.own(held, positions.after(last))
-            _move([n for n in forth.found if label_of(n) <= last.label], held.position)
+            parked.position = positions.own(parked, positions.after(last))
+            _move([n for n in forth.found if label_of(n) <= last.label], parked.position)
             return
     moved = {node for node in back.found if label_of(node) >= start.label}
     around = Search(
@@ -255,13 +257,13 @@ def _put_between(held: ParkedOperation) -> None:
     while around.step(last.label) is not None:
         pass
     anchor = _move(moved - around.found, start.before)
-    held.position = positions.own(held, positions.after(anchor))
-    for node in around.found:  # it comes before and after the work
-        _put(node, held.position)
+    parked.position = positions.own(parked, positions.after(anchor))
+    for node in around.found:  # it comes both before and after the operation
+        _put(node, parked.position)
 
 
 def _move(nodes: Iterable[Node], anchor: Position) -> Position:
-    """Move nodes directly after a position, in their order; the position of the last one."""
+    """Move nodes directly after a position, in their order; return the last one's new position."""
     old = None
     for position, node in sorted(
         ((_position(n), n) for n in nodes), key=lambda pair: pair[0].label

@@ -84,9 +84,9 @@ class Recorder:
             self.submit_batch()
         for timeline, value in operation.signals:
             timeline.promise(value, gpu.handle)
-        self._under_way.add(operation, operation.break_promises)
+        self._under_way.add(operation, operation.fail_signals)
         gpu.reader.submit(
-            functools.partial(self._complete, fence, operation), operation.break_promises
+            functools.partial(self._complete, fence, operation), operation.fail_signals
         )
 
     def _complete(self, fence: Any, operation: Operation) -> None:
@@ -94,7 +94,7 @@ class Recorder:
             with self._loss, device_errors("waiting for submitted work"):
                 self._gpu.staging.wait(fence)
         except BaseException as error:
-            operation.break_promises(error)
+            operation.fail_signals(error)
         else:
             complete(operation)
         finally:
