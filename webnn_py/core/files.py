@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 
-from webnn_py.core.errors import DataError
+from webnn_py.core.errors import file_error
 from webnn_py.core.messages import printable
 
 _FLAGS = os.O_RDONLY | sum(getattr(os, n, 0) for n in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
@@ -24,7 +25,7 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
 
     Raises:
         OSError: It cannot be opened.
-        DataError: It is neither a regular file nor a link to one.
+        FileError: It is neither a regular file nor a link to one.
     """
     check_regular(path, os.stat(path).st_mode)  # opening a device may change it
     number = os.open(path, _FLAGS)
@@ -37,7 +38,9 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 def check_regular(path: str | os.PathLike[str], mode: int) -> None:
-    """Raise a DataError unless this is the mode of a regular file."""
+    """Raise a FileError unless this is the mode of a regular file."""
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise DataError(f"{printable(os.fspath(path))}: expected a file, got {kind}")
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        error = OSError(code, f"expected a file, got {kind}")
+        raise file_error(error, path, printable(os.fspath(path)))
