@@ -30,8 +30,7 @@ from tests.property.scheduling import (
 )
 from webnn_py import ContextLostError, Timeline
 from webnn_py.memory.overlap import EVERYTHING, Region, region_of
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, ParkedOperation, Run
+from webnn_py.ordering.operation import Executor, Operation, ParkedOperation, Run
 from webnn_py.ordering.parked import ParkedOperations
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import TimelinePoint, state_of

@@ -12,8 +12,7 @@ import pytest
 
 from webnn_py import TimelinePoint
 from webnn_py.memory.overlap import Region
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Executor, Operation, Run
 from webnn_py.ordering.schedule import Schedule
 
 LONG = 20.0

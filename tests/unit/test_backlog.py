@@ -13,8 +13,7 @@ from tests.unit.scheduling import Log, Worker, hosted, log, threads, worker
 from webnn_py import ContextLostError, Timeline
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import MAX_KEPT_BYTES
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation
+from webnn_py.ordering.operation import Executor, Operation
 from webnn_py.ordering.schedule import Schedule
 
 __all__ = ["hosted", "log", "threads", "worker"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_py.core.parallel_map import MIN_PARALLEL_BYTES
-from webnn_py.memory.copying import copy
+from webnn_py.memory.allocation import copy_array
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def copiers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 def test_large_ones_are_copied_by_several_threads(copiers: set[int], more: int) -> None:
     source = np.arange(MIN_PARALLEL_BYTES // 2 + more, dtype=np.uint16).reshape(1, -1)
     target = np.zeros_like(source)
-    copy(target, source)
+    copy_array(target, source)
     assert threading.get_ident() not in copiers
     np.testing.assert_array_equal(target, source)
 
@@ -42,6 +42,6 @@ def test_others_are_copied_here(copiers: set[int], side: int, kind: str) -> None
     whole = np.arange(2 * side * side, dtype=np.float32).reshape(side, 2 * side)
     given = {"row by row": whole[:, ::2], "transposed": whole[:, :side].T, "small": whole[:2]}[kind]
     target = np.zeros(given.shape, np.float32)
-    copy(target, given)
+    copy_array(target, given)
     assert copiers == {threading.get_ident()}
     np.testing.assert_array_equal(target, given)

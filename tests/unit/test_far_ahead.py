@@ -18,8 +18,7 @@ import pytest
 
 from webnn_py import Timeline
 from webnn_py.memory.overlap import Region
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Executor, Operation, Run
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.scheduling import Log, Worker, hosted, log, worker
 from webnn_py import ContextLostError, OperationError, Timeline
 from webnn_py.memory.overlap import Region
-from webnn_py.ordering.executor_config import Executor
+from webnn_py.ordering.operation import Executor
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 

@@ -11,8 +11,7 @@ import pytest
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, OperationError, Timeline, TimelinePoint
 from webnn_py.memory.overlap import Region
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation
+from webnn_py.ordering.operation import Executor, Operation
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 

@@ -12,8 +12,7 @@ import pytest
 from tests.threads import in_threads
 from tests.unit.scheduling import LONG, Log, Worker, hosted, log, threads, worker
 from webnn_py import MLError, Timeline
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, ParkedOperation
+from webnn_py.ordering.operation import Executor, Operation, ParkedOperation
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 

@@ -55,12 +55,12 @@ def with_progress(
 
 
 def report_each(done: Iterable[T], total: int) -> Iterator[T]:
-    """Things that take their time, each told of as it comes."""
+    """Yield the items and report each one as a finished part of the build."""
     tell = _state.callback
     if tell is None or not total:
         yield from done
         return
     tell(0, total)
-    for number, thing in enumerate(done, 1):
+    for number, item in enumerate(done, 1):
         tell(number, total)
-        yield thing
+        yield item

@@ -19,8 +19,7 @@ from webnn_py.memory.allocation import OutputSpecs, new_array
 from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, MemoryLocation, Region
 from webnn_py.ops.registry import Operator, TypesByOperand
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Executor, Operation, Run
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.unordered import UnorderedRun
 from webnn_py.passes import PIPELINE, Pass

@@ -18,8 +18,7 @@ from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory.allocation import aligned_array
 from webnn_py.memory.host_arrays import BorrowedArray
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Run
+from webnn_py.ordering.operation import Executor, Run
 
 
 def checked_threads(threads: object) -> int | None:

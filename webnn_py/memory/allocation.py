@@ -1,7 +1,8 @@
-"""Allocation of new arrays, aligned to cache lines."""
+"""Allocation of new arrays, aligned to cache lines, and copies on several threads."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.errors import OperationError
+from webnn_py.core.parallel_map import MAX_THREADS, MIN_PARALLEL_BYTES, parallel_map
 from webnn_py.ir import Array, Shape
 
 OutputSpecs = Collection[tuple[Shape, np.dtype[Any]]]
@@ -17,6 +19,8 @@ ALIGNMENT = 64
 """Bytes of a cache line, which the widest stores fill; XLA needs this alignment to avoid a copy."""
 MIN_ALIGNED_BYTES = 1 << 14
 """Smallest array for which alignment pays; smaller ones are allocated as fast as possible."""
+HUGE_PAGE_BYTES = 1 << 21
+"""Bytes of a huge page; one thread should write all of it."""
 
 
 def new_array(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -58,3 +62,19 @@ def _allocate(make: Callable[..., Array], shape: Sequence[int], dtype: np.dtype[
         return make(shape, dtype)
     except MemoryError as error:
         raise OperationError(f"allocating {dtype}{list(shape)}: {error}") from error
+
+
+def copy_array(target: Array, source: Array) -> None:
+    """Copy an array into another one of the same shape and data type."""
+    size = source.nbytes
+    contiguous = target.flags.c_contiguous and source.flags.c_contiguous
+    if size < MIN_PARALLEL_BYTES or not contiguous:
+        np.copyto(target, source)
+        return
+    to, origin = (array.reshape(-1).view(np.uint8) for array in (target, source))
+    step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
+    works = [
+        functools.partial(np.copyto, to[at : at + step], origin[at : at + step])
+        for at in range(0, size, step)
+    ]
+    parallel_map(works, size)

@@ -15,9 +15,8 @@ from webnn_py.core.errors import DataError, MLError, ValidationError, convert_me
 from webnn_py.core.messages import describe_error, shown, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Shape
-from webnn_py.memory import array_remedies, copying
-from webnn_py.memory.allocation import aligned_array
-from webnn_py.memory.copying import HUGE_PAGE_BYTES
+from webnn_py.memory import array_remedies
+from webnn_py.memory.allocation import HUGE_PAGE_BYTES, aligned_array, copy_array
 from webnn_py.memory.overlap import overlaps_itself
 
 DLPACK_CPU = 1
@@ -238,7 +237,7 @@ def aligned_copy(array: Array) -> Array:
     if array.nbytes < SLOW_COPY_BYTES and array.flags.c_contiguous:
         made.data.cast("B")[:] = array.data.cast("B")
     else:
-        copying.copy(made, array)
+        copy_array(made, array)
     return made
 
 

@@ -7,9 +7,14 @@ import heapq
 from collections.abc import Callable
 
 from webnn_py.ordering.deadlock import find_deadlock, overtaking
-from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.hazards import Hazards
-from webnn_py.ordering.operation import Operation, ParkedOperation, signalling_before, with_blockers
+from webnn_py.ordering.operation import (
+    Executor,
+    Operation,
+    ParkedOperation,
+    signalling_before,
+    with_blockers,
+)
 from webnn_py.ordering.wait_graph import GRAPH, enter, forget_timelines, leave
 
 

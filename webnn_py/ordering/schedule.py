@@ -21,10 +21,8 @@ from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.exit_guard import stop_daemon
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, ParkedOperation
+from webnn_py.ordering.operation import Executor, Operation, ParkedOperation, Signals
 from webnn_py.ordering.parked import ParkedOperations
-from webnn_py.ordering.signals import Signals
 from webnn_py.ordering.unordered import UnorderedRun, UnorderedRuns
 
 REMEASURE_SECONDS = 0.05

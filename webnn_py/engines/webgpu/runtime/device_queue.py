@@ -31,8 +31,7 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CHECKING
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
-from webnn_py.ordering.executor_config import Executor
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Executor, Operation, Run
 
 LARGE = 1 << 20
 """Bytes of a buffer that drivers take long to make."""

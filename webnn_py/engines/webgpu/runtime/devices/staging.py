@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, Wait
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 from webnn_py.ir import Array
-from webnn_py.memory.copying import copy
+from webnn_py.memory.allocation import copy_array
 from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
 from webnn_py.ordering.operation import Run
 
@@ -139,7 +139,7 @@ class Uploads:
                 if array.nbytes < SLOW_COPY_BYTES:
                     native.write_mapped(source, array)
                 else:
-                    copy(_view(native.read_mapped(source), array), array)
+                    copy_array(_view(native.read_mapped(source), array), array)
 
     def are_for(self, user: Any) -> bool:
         """Claim the right to write large contents, which one user has at a time.
@@ -303,7 +303,7 @@ class Staging:
 
     def _write_out(self, buffer: Any, target: Array) -> None:
         if not native.read_small(buffer, target):
-            copy(target, _view(native.read_mapped(buffer), target))
+            copy_array(target, _view(native.read_mapped(buffer), target))
 
     def release(self, buffer: Any) -> None:
         """Unmap a buffer and return it to the pool."""
