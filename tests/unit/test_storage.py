@@ -318,7 +318,7 @@ def test_broken_weights_say_where(data: bytes) -> None:
 
 
 def test_documents_have_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webnn_py.storage.document.MAX_BYTES", 9)
+    monkeypatch.setattr("webnn_py.storage.document.MAX_JSON_BYTES", 9)
     assert parse(to_json("1234567"), "file").text() == "1234567"
     with pytest.raises(NotSupportedError, match="10 bytes of JSON are more than 9"):
         to_json("12345678")

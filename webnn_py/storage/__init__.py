@@ -1,1 +1,1 @@
-"""Files of graphs: a zip archive of JSON documents and weights, checked before it is believed."""
+"""Files of graphs: zip archives of JSON documents and weights, validated when read."""

@@ -1,8 +1,8 @@
-"""A file of named entries: a zip archive, nothing in it compressed, which is read where it lies.
+"""Zip archives without compression, whose entries are memory-mapped.
 
-What is read is stricter than zip: one local header for each entry of the directory, which says the
-same, in the same order, with no bytes between or around them. So nothing overlaps, nothing is
-hidden, and all readers see the same file.
+The reader is stricter than zip. Each directory entry has one local header that repeats it, in the
+same order, and no other bytes exist between or around them. So entries cannot overlap or hide data,
+and every zip reader sees the same contents.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from webnn_py.core.files import open_regular
 from webnn_py.core.messages import printable, shown
 
 Parts = Sequence[bytes | memoryview]
-"""The bytes of an entry, in pieces that follow each other."""
+"""The bytes of an entry as consecutive pieces."""
 
 ALIGNMENT = 64
-"""Entries begin at multiples of this many bytes."""
+"""Alignment of each entry's first byte, in bytes."""
 MAX_ENTRIES = 2**16 - 2
 
 _LOCAL = struct.Struct("<4s5H3I2H")
@@ -39,9 +39,9 @@ _LOCATOR_64 = struct.Struct("<4sIQI")
 _EXTRA = struct.Struct("<2H")
 _ZIP64_EXTRA, _PADDING_EXTRA = 0x0001, 0xD935
 _FULL = 2**32 - 1
-"""A size or offset of 32 bits that stands for one in the extra field."""
+"""A 32-bit size or offset that refers to the 64-bit one in the extra field."""
 _FULL_COUNT = 2**16 - 1
-_EPOCH = 0x21  # 1980-01-01: what is saved twice has the same bytes
+_EPOCH = 0x21  # 1980-01-01: saving the same graph twice gives the same bytes
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
@@ -50,25 +50,25 @@ KINDS = {
     GRAPH: "a saved graph, which MLContext.load_graph_sync and load_graph_async read",
     PROGRAM: "a saved program, which MLContext.load_program_sync and load_program_async read",
 }
-"""What a file is, by the entry that only files of its kind have."""
+"""Description of each kind of file, by the entry that identifies it."""
 ONNX = ".onnx"
 _FIRST = b"PK\x03\x04"
 """The first bytes of an archive."""
 
 
 def kind_of(head: bytes) -> str:
-    """What the first bytes of a file tell of it: one of `KINDS`, or nothing."""
+    """Return the kind of a file, a value of `KINDS`, from its first bytes; else ""."""
     first = head[_LOCAL.size :]
     found = (kind for name, kind in KINDS.items() if first.startswith(name.encode()))
     return next(found, "") if head.startswith(_FIRST) else ""
 
 
 def damaged(where: str, what: str) -> DataError:
-    """The error for a file that cannot be what was saved.
+    """Return the error for a damaged file.
 
     Args:
-        where: File, entry and place in it.
-        what: What was got and expected there.
+        where: File, entry and position.
+        what: The value found there and the expected one.
     """
     return DataError(
         f"{where}: {what}; the file is damaged, or another program changed it: save it again, or"
@@ -78,7 +78,7 @@ def damaged(where: str, what: str) -> DataError:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Where the bytes of an entry lie, and their checksum."""
+    """First byte, end byte and CRC-32 of an entry."""
 
     start: int
     end: int
@@ -86,14 +86,14 @@ class _Entry:
 
 
 class Archive:
-    """The entries of an archive, over its memory.
+    """The entries of an archive in memory.
 
     Args:
         memory: The whole file.
-        source: What messages call it.
+        source: The file's name in messages.
 
     Raises:
-        DataError: It is no archive as `write_archive` makes them.
+        DataError: The file is not an archive as `write_archive` writes it.
     """
 
     def __init__(self, memory: bytes | mmap.mmap, source: str) -> None:
@@ -103,15 +103,15 @@ class Archive:
 
     @classmethod
     def open(cls, path: object) -> Archive:
-        """Map a file into memory; it stays mapped as long as anything views it.
+        """Map a file into memory; it stays mapped while any view of it exists.
 
         Args:
             path: A str or Path.
 
         Raises:
-            ValidationError: It is neither.
+            ValidationError: `path` is neither a str nor a Path.
             FileError: The file cannot be opened.
-            DataError: As for the class, or it is an ONNX model.
+            DataError: The file is not an archive, or is an ONNX model.
         """
         name = _checked(path)
         try:
@@ -126,25 +126,25 @@ class Archive:
             if size < _END.size:
                 raise damaged(source, f"got {size} bytes, fewer than any saved file has")
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            # A model begins with its field 1, a number: the version of the format.
+            # An ONNX model begins with field 1 of its protobuf message, the format's version.
             if memory[:1] == b"\x08" or (name.endswith(ONNX) and memory[:4] != _FIRST):
                 raise DataError(f"{source}: got an ONNX model, which webnn_py.onnx.load reads")
             return cls(memory, source)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the entries, in their order in the file."""
+        """Names of the entries in file order."""
         return tuple(self._entries)
 
     def where(self, name: str) -> str:
-        """What messages call an entry."""
+        """Return an entry's name for messages."""
         return f"{self.source}: {name}"
 
     def check_names(self, expected: Sequence[str]) -> None:
-        """Check that just the expected entries are there.
+        """Check that the archive has exactly the expected entries.
 
         Raises:
-            DataError: One is missing, or one is there that is not expected.
+            DataError: An entry is missing or unexpected.
         """
         for name in expected:
             if name not in self._entries:
@@ -159,32 +159,36 @@ class Archive:
                 raise damaged(self.source, f"entry {name} is not expected in such a file")
 
     def view(self, name: str) -> memoryview:
-        """The bytes of an entry where they lie; nothing is read, and its checksum not compared."""
+        """Return a view of an entry's bytes without reading them or checking the checksum."""
         entry = self._entries[name]
         return self._memory[entry.start : entry.end]
 
     def read(self, name: str) -> bytes:
-        """The bytes of an entry, copied.
+        """Return a copy of an entry's bytes.
 
         Raises:
-            DataError: Their checksum is wrong.
+            DataError: The checksum is wrong.
         """
         self.verify(name)
         return bytes(self.view(name))
 
     def verify(self, name: str) -> None:
-        """Read an entry and compare its checksum; raises a DataError where that is wrong."""
+        """Read an entry and compare its checksum.
+
+        Raises:
+            DataError: The checksum is wrong.
+        """
         wanted, got = self._entries[name].crc, zlib.crc32(self.view(name))
         if got != wanted:
             raise damaged(self.where(name), f"its checksum is {got:08x}, expected {wanted:08x}")
 
 
 class _Directory:
-    """Reads what an archive says of its entries, and compares all of it.
+    """The parser of an archive's directory and local headers, which must agree.
 
     Args:
         memory: The whole file.
-        source: What messages call it.
+        source: The file's name in messages.
     """
 
     def __init__(self, memory: memoryview, source: str) -> None:
@@ -226,7 +230,7 @@ class _Directory:
         return tuple(fields)
 
     def _ends(self) -> tuple[int, int, int]:
-        """Number of entries, and where the directory begins and ends."""
+        """Return the number of entries, and the directory's first and end byte."""
         at = len(self._memory) - _END.size
         disk, start_disk, here, count, size, offset, comment = self._unpack(
             _END, at, b"PK\x05\x06", "the end of a zip archive"
@@ -248,7 +252,12 @@ class _Directory:
         return count, offset, end
 
     def _central(self, place: int, end: int) -> tuple[str, int, int, int, int]:
-        """Name, place of the next, size, checksum and place of the entry at a place."""
+        """Parse a directory entry.
+
+        Returns:
+            Its name, the offset of the next directory entry, its size, CRC-32 and the offset of its
+            local header.
+        """
         fields = self._unpack(_CENTRAL, place, b"PK\x01\x02", "an entry of the directory")
         _, _, flags, method, _, _, crc, packed, size, named, extra, comment, disk, _, _, at = fields
         names = place + _CENTRAL.size
@@ -265,7 +274,7 @@ class _Directory:
         return name, after, size, crc, at
 
     def _local(self, place: int, name: str, size: int, crc: int) -> int:
-        """Where the bytes of an entry begin whose header is at a place, and says the same."""
+        """Check a local header against the directory; return the offset of the entry's bytes."""
         fields = self._unpack(_LOCAL, place, _FIRST, f"the header of entry {name}")
         _, flags, method, _, _, own_crc, own_packed, own_size, named, extra = fields
         names = place + _LOCAL.size
@@ -294,7 +303,7 @@ class _Directory:
             )
 
     def _zip64(self, place: int, length: int) -> Iterator[int]:
-        """The sizes and offsets of 64 bits in an extra field, all of which is checked."""
+        """Yield the 64-bit sizes and offsets of an extra field."""
         end = place + length
         found: list[int] = []
         while place + _EXTRA.size <= end:
@@ -312,11 +321,11 @@ class _Directory:
 
 
 def write_archive(stream: BinaryIO, entries: Mapping[str, Parts]) -> None:
-    """Write an archive from its first byte on; the stream need not be able to seek.
+    """Write an archive; the stream need not be seekable.
 
     Args:
         stream: A binary stream at its beginning.
-        entries: The bytes of each entry by its name, in the order of the file.
+        entries: The bytes of each entry by its name, in file order.
     """
     directory = bytearray()
     position = 0
@@ -349,7 +358,7 @@ def _directory_entry(name: str, offset: int, size: int, common: tuple[int, ...])
 
 
 def _end(count: int, size: int, offset: int) -> bytes:
-    """What stands behind the directory."""
+    """Return the records that follow the directory."""
     far = b""
     if offset >= _FULL:
         far = _END_64.pack(
@@ -366,10 +375,10 @@ def _checked(path: object) -> str:
 
 
 def check_ending(path: object) -> None:
-    """Check that a file that will be saved is not called an ONNX model.
+    """Check that the path of a file to save does not end in ".onnx".
 
     Raises:
-        ValidationError: It is, or it is no path.
+        ValidationError: It does, or `path` is not a path.
     """
     if _checked(path).lower().endswith(ONNX):
         raise ValidationError(
@@ -380,31 +389,31 @@ def check_ending(path: object) -> None:
 
 @contextlib.contextmanager
 def replacing(path: object) -> Iterator[BinaryIO]:
-    """A stream whose bytes become the file, all at once, when the block ends without an error.
+    """Write a temporary file that atomically replaces `path` when the block ends without an error.
 
-    What is there is replaced, not overwritten: who has it open or mapped keeps what was in it.
+    A process that has the old file open or mapped keeps its contents.
 
     Args:
         path: A str or Path.
 
     Raises:
-        ValidationError: It is neither.
-        FileError: The file cannot be written; it names the file, not the one that is written first.
+        ValidationError: `path` is neither a str nor a Path.
+        FileError: The file cannot be written; the message names `path`, not the temporary file.
     """
     name = _checked(path)
-    target, told = os.path.realpath(name), f"{printable(name)} cannot be written"
+    target, message = os.path.realpath(name), f"{printable(name)} cannot be written"
     if os.path.isdir(target):
         is_folder = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        raise file_error(is_folder, path, told)
+        raise file_error(is_folder, path, message)
     if os.path.exists(target) and not os.path.isfile(target):  # a device must not become a file
         is_device = OSError(errno.EINVAL, "Not a file, but a device or pipe")
-        raise file_error(is_device, path, told)
+        raise file_error(is_device, path, message)
     folder, name = os.path.split(target)
-    # Of so few letters that the name is no longer than systems allow.
+    # At most 48 characters of the name, so that the temporary name is not too long for the system.
     temporary = os.path.join(folder, f"{name[:48]}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as stream:
-            if os.name == "posix" and os.path.exists(target):  # who may read it stays so
+            if os.name == "posix" and os.path.exists(target):  # keep the file's permissions
                 shutil.copymode(target, temporary)
             yield stream
             stream.flush()
@@ -414,5 +423,5 @@ def replacing(path: object) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError) and error.filename in (None, temporary) and error.errno:
-            raise file_error(error, path, told) from error
+            raise file_error(error, path, message) from error
         raise

@@ -1,4 +1,4 @@
-"""JSON documents: strict in what is JSON, and fields that know where in the file they stand."""
+"""Strict JSON documents whose fields know their position, for error messages."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.core.messages import describe_error, shown
 from webnn_py.storage.archive import damaged
 
-MAX_BYTES = 2**26
-"""The longest document that is written and read; Python's objects take many times as much."""
+MAX_JSON_BYTES = 2**26
+"""Longest document to write or read; as Python objects it takes many times that memory."""
 
 
 def to_json(document: object) -> bytes:
-    """A document as bytes, in ASCII: half a surrogate pair is escaped.
+    """Encode a document as JSON in ASCII.
 
     Raises:
-        NotSupportedError: It is too long, or has an integer of thousands of digits.
+        NotSupportedError: The text is too long, or an integer has thousands of digits.
     """
     try:
         text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
         raise NotSupportedError(f"a number cannot be written as JSON: {error}") from None
-    if len(text) > MAX_BYTES:
-        raise NotSupportedError(f"{len(text)} bytes of JSON are more than {MAX_BYTES}")
+    if len(text) > MAX_JSON_BYTES:
+        raise NotSupportedError(f"{len(text)} bytes of JSON are more than {MAX_JSON_BYTES}")
     return text.encode()
 
 
 def parse(data: bytes | memoryview, where: str) -> Field:
-    """What a JSON document holds.
+    """Parse a JSON document.
 
     Args:
-        data: Its bytes.
-        where: File and entry.
+        data: The document's bytes.
+        where: File and entry, for error messages.
 
     Raises:
-        DataError: It is not JSON, has a name twice, or a number that is none (NaN) or too large.
+        DataError: The data is not JSON, repeats a name in an object, or contains NaN, an infinity
+            or a number out of range.
     """
-    if len(data) > MAX_BYTES:
-        raise damaged(where, f"{len(data)} bytes of JSON, expected {MAX_BYTES} at most")
+    if len(data) > MAX_JSON_BYTES:
+        raise damaged(where, f"{len(data)} bytes of JSON, expected {MAX_JSON_BYTES} at most")
     try:
         value = json.loads(
             str(data, "utf-8"),
@@ -75,14 +76,14 @@ def _finite(text: str) -> float:
     return number
 
 
-@dataclass(slots=True, eq=False)  # frozen ones take three times as long to make
+@dataclass(slots=True, eq=False)  # a frozen dataclass takes three times as long to construct
 class Field:
-    """A value of a document; it never changes.
+    """An immutable value of a document with its position.
 
     Attributes:
-        value: What JSON makes of it: dictionaries, lists, strings, numbers, bools and None.
-        within: What it stands in; of a whole document, what messages call that.
-        step: Its name or number in there.
+        value: The parsed value: dictionaries, lists, strings, numbers, bools and None.
+        within: The enclosing field; for a whole document, its name in messages.
+        step: Name or index in the enclosing field.
     """
 
     value: Any
@@ -91,7 +92,7 @@ class Field:
 
     @property
     def where(self) -> str:
-        """File, entry, and the way to it in the document."""
+        """File, entry and path of the field in the document."""
         if isinstance(self.within, str):
             return self.within
         if isinstance(self.step, int):
@@ -100,32 +101,32 @@ class Field:
         return f"{self.within.where}{between}{shown(self.step)[1:-1]}"
 
     def error(self, what: str) -> DataError:
-        """The error that something is wrong here."""
+        """Return the error for a fault in this field."""
         return damaged(self.where, what)
 
     def unlike(self, expected: str) -> DataError:
-        """The error that something else was expected here."""
+        """Return the error that the value is not as expected."""
         return self.error(f"got {shown(self.value)}, expected {expected}")
 
     def members(self, *names: str, optional: Sequence[str] = ()) -> dict[str, Field]:
-        """The members of an object that has just these, those that are optional maybe not."""
-        given = self.mapping()
+        """Return the members of an object; raise if one is missing or unexpected."""
+        fields = self.mapping()
         for name in names:
-            if name not in given:
+            if name not in fields:
                 raise self.error(f"member {name!r} is missing")
-        for name in given:
+        for name in fields:
             if name not in names and name not in optional:
                 raise self.error(f"member {shown(name)} is not expected here")
-        return given
+        return fields
 
     def mapping(self) -> dict[str, Field]:
-        """The members of an object of any names."""
+        """Return the members of an object, whatever their names."""
         if not isinstance(self.value, dict):
             raise self.unlike("an object")
         return {name: Field(value, self, name) for name, value in self.value.items()}
 
     def items(self, most: int | None = None) -> list[Field]:
-        """The members of a list."""
+        """Return the members of a list; raise if there are more than `most`."""
         if not isinstance(self.value, list):
             raise self.unlike("a list")
         if most is not None and len(self.value) > most:
@@ -133,19 +134,19 @@ class Field:
         return [Field(value, self, i) for i, value in enumerate(self.value)]
 
     def text(self) -> str:
-        """A string."""
+        """Return the value, which must be a string."""
         if not isinstance(self.value, str):
             raise self.unlike("a string")
         return self.value
 
     def choice(self, choices: Collection[str]) -> str:
-        """One of some strings."""
+        """Return the value, which must be one of `choices`."""
         if not isinstance(self.value, str) or self.value not in choices:
             raise self.unlike(f"one of {shown(list(choices))}")
         return self.value
 
     def integer(self, low: int, high: int) -> int:
-        """An integer within bounds, both inclusive."""
+        """Return the value, which must be an integer from `low` to `high`, both inclusive."""
         if type(self.value) is not int or not low <= self.value <= high:
             raise self.unlike(f"an integer in {low}..{high}")
         return self.value

@@ -1,4 +1,4 @@
-"""Open dimensions as JSON: sums of products, each a number and what it is multiplied with.
+"""Converts open dimensions to JSON and back: lists of products, each a number and its factors.
 
 `n*64 + (m // 2) - 1` is `[[64, "n"], [1, {"numerator": [[1, "m"]], "divisor": [[2]]}], [-1]]`.
 """
@@ -26,11 +26,11 @@ from webnn_py.core.polynomials import (
 from webnn_py.storage.document import Field
 
 MAX_FACTORS = MAX_PRODUCTS.bit_length() + 1
-"""Members of a product; two to the power of more is too many products in any case."""
+"""Most members of a product; more factors could exceed MAX_PRODUCTS when bounds multiply out."""
 
 
 def expression_to_json(dimension: MLDimension) -> list[Any]:
-    """An open dimension as JSON."""
+    """Return an open dimension as JSON values."""
     return _sum(cast(Polynomial, polynomial_of(dimension)))
 
 
@@ -48,14 +48,14 @@ def _factor(atom: Atom) -> str | dict[str, Any]:
 
 
 def expression_from_json(field: Field, sizes: Mapping[str, Symbol]) -> MLDimension:
-    """An open dimension from JSON.
+    """Read an open dimension from JSON.
 
     Args:
-        field: What `expression_to_json` made.
-        sizes: The open sizes, by name.
+        field: The JSON value of `expression_to_json`.
+        sizes: The open sizes by name.
 
     Raises:
-        DataError: It is no such thing: another form than that which calculating gives it.
+        DataError: The value is not an expression in its canonical form.
     """
     try:
         polynomial = _read_sum(field, sizes, MAX_DEPTH)

@@ -1,4 +1,4 @@
-"""Files of graphs: the recipe in `graph.json`, the contents of constants in `weights.safetensors`.
+"""Reads and writes saved graphs: the graph in `graph.json`, constants in `weights.safetensors`.
 
 Source: spec/saved_graphs.md.
 """
@@ -33,21 +33,23 @@ from webnn_py.storage.safetensors import read_safetensors, safetensors_parts
 FORMAT, VERSION = "webnn-graph", 1
 WEIGHTS = "weights.safetensors"
 FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
-"""The floats that JSON has no numbers for."""
+"""Floats that JSON cannot represent, by their text."""
 MAX_NODES = 2**18
-"""Of a graph: to read, record and compile more would take minutes."""
-MOST_NESTED = 4
-"""Lists in lists, in an option."""
+"""Most nodes of a graph; to read, record and compile more would take minutes."""
+MAX_LIST_DEPTH = 4
+"""Most nested lists in an option."""
 
 
 def graph_entries(graph: Graph) -> dict[str, Parts]:
-    """The entries of a graph's file, for `write_archive`. Constants are not copied but packed ones.
+    """Return the entries of a graph's file for `write_archive`.
+
+    Only constants of 4-bit integers are copied.
 
     Args:
-        graph: As it was recorded.
+        graph: The graph as recorded.
 
     Raises:
-        NotSupportedError: An option, dimension or all of it is too long for a file.
+        NotSupportedError: The graph, an option or a dimension is too long for a file.
     """
     if len(graph.nodes) > MAX_NODES:
         raise NotSupportedError(
@@ -64,9 +66,9 @@ def graph_entries(graph: Graph) -> dict[str, Parts]:
         "version": VERSION,
         "producer": f"webnn_py {__version__}",
         "sizes": {s.name: [s.low, s.high] for s in graph.open_sizes.values()},
-        "inputs": [{"name": value.name, **_described(value)} for value in graph.inputs],
+        "inputs": [{"name": value.name, **_descriptor_json(value)} for value in graph.inputs],
         "constants": [
-            {"name": value.name, **_described(value), "weight": weights.names[value]}
+            {"name": value.name, **_descriptor_json(value), "weight": weights.names[value]}
             for value in graph.constants
         ],
         "nodes": [
@@ -75,7 +77,7 @@ def graph_entries(graph: Graph) -> dict[str, Parts]:
                 "inputs": [None if value is None else numbers[value] for value in node.inputs],
                 "options": {n: _to_json(o) for n, o in node.given.items() if o is not None},
                 "label": node.label,
-                "outputs": [_described(value) for value in node.outputs],
+                "outputs": [_descriptor_json(value) for value in node.outputs],
             }
             for node in checkpoints(graph.nodes)
         ],
@@ -85,31 +87,31 @@ def graph_entries(graph: Graph) -> dict[str, Parts]:
 
 
 class _Weights:
-    """The arrays of constants as files hold them, each once.
+    """The arrays of constants as stored in the file, each once.
 
     Attributes:
-        arrays: By name.
-        names: The name of each constant's.
+        arrays: The arrays by name; 4-bit integers are packed.
+        names: Name of each constant's array.
     """
 
     def __init__(self, constants: Mapping[Value, Array]) -> None:
         self.arrays: dict[str, Array] = {}
         self.names: dict[Value, str] = {}
-        known: dict[tuple[int, bool], str] = {}
+        by_array: dict[tuple[int, bool], str] = {}
         for value, array in checkpoints(constants.items()):
             packed = value.data_type in dtypes.PACKED_4BIT
-            name = known.setdefault((id(array), packed), str(len(known)))
+            name = by_array.setdefault((id(array), packed), str(len(by_array)))
             self.names[value] = name
             if name not in self.arrays:
                 self.arrays[name] = dtypes.pack_4bit(array) if packed else array
 
 
-def _described(value: Value) -> dict[str, Any]:
+def _descriptor_json(value: Value) -> dict[str, Any]:
     return {"data_type": value.data_type, "shape": _to_json(value.shape)}
 
 
 def _to_json(option: Any) -> Any:
-    """An option as JSON, each kind of value in one form."""
+    """Return an option as JSON values; each value has only one form."""
     if isinstance(option, tuple):
         return [_to_json(member) for member in option]
     if is_dimension(option):
@@ -120,18 +122,18 @@ def _to_json(option: Any) -> Any:
 
 
 def read_graph(archive: Archive, builder: GraphBuilder, sizes: OpenSizes) -> dict[str, MLOperand]:
-    """Record the graph of a file by the rules of its operators.
+    """Record the graph of a file again, with all checks of its operators.
 
     Args:
         archive: The file.
-        builder: What records and checks; it has nothing yet.
-        sizes: The open sizes of that builder; there are none yet.
+        builder: An empty builder, which records and checks the graph.
+        sizes: The builder's open sizes, still empty.
 
     Returns:
-        The outputs, by name.
+        The outputs by name.
 
     Raises:
-        DataError: The file is damaged, or its parts contradict each other; the message says where.
+        DataError: The file is damaged or contradicts itself; the message says where.
         NotSupportedError: A later version wrote it, or the builder does not support an operator.
     """
     archive.check_names([GRAPH, WEIGHTS])
@@ -142,25 +144,25 @@ def read_graph(archive: Archive, builder: GraphBuilder, sizes: OpenSizes) -> dic
 
 
 def _check_version(document: Field) -> None:
-    given = document.mapping()
-    if "format" not in given or "version" not in given:
+    fields = document.mapping()
+    if "format" not in fields or "version" not in fields:
         raise document.error("it has no 'format' and 'version', so it is no saved graph")
-    given["format"].choice([FORMAT])
-    if given["version"].integer(1, 2**31) > VERSION:
+    fields["format"].choice([FORMAT])
+    if fields["version"].integer(1, 2**31) > VERSION:
         raise NotSupportedError(
-            f"{document.where}: version {given['version'].value} of the format is later than"
+            f"{document.where}: version {fields['version'].value} of the format is later than"
             f" {VERSION}, which this version of webnn_py reads ({__version__}); install a newer one"
         )
 
 
 class _Reader:
-    """Records what a document says.
+    """The reader of a document, which records its graph.
 
     Args:
         document: The contents of `graph.json`.
-        weights: Arrays by name.
-        builder: What records and checks.
-        sizes: Its open sizes.
+        weights: The arrays by name.
+        builder: The builder that records and checks the graph.
+        sizes: The builder's open sizes.
     """
 
     def __init__(
@@ -181,18 +183,18 @@ class _Reader:
         self._arrays: dict[tuple[str, Descriptor], Array] = {}
 
     def read(self) -> dict[str, MLOperand]:
-        """Record everything; the outputs by name."""
+        """Record the graph and return its outputs by name."""
         self._parts["producer"].text()
         for name, bounds in self._parts["sizes"].mapping().items():
-            with _rules(bounds):
+            with _as_file_error(bounds):
                 self._declare(name, bounds)
         self._read_inputs()
         for field in checkpoints(self._parts["constants"].items()):
-            with _rules(field):
+            with _as_file_error(field):
                 self._values.append(self._constant(field))
         first = len(self._values)
         for field in checkpoints(self._parts["nodes"].items(MAX_NODES)):
-            with _rules(field):
+            with _as_file_error(field):
                 self._values += self._node(field)
         return self._outputs(first)
 
@@ -213,7 +215,7 @@ class _Reader:
                 raise parts["name"].unlike("a name that no other input has")
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise parts["data_type"].unlike("a data type of inputs")
-            with _rules(field):
+            with _as_file_error(field):
                 self._values.append(self._builder.add_input(name, descriptor))
             names.add(name)
             plain |= plain_names(descriptor.shape)
@@ -245,19 +247,19 @@ class _Reader:
         if not op.variadic and len(inputs) != len(op.limits):
             raise parts["inputs"].unlike(f"the {len(op.limits)} operands of {op.name}, or null")
         options = parts["options"].members(optional=tuple(op.converters))
-        given = {name: self._option(option, MOST_NESTED) for name, option in options.items()}
+        values = {name: self._option(option, MAX_LIST_DEPTH) for name, option in options.items()}
         made = getattr(self._builder, op.name)(
-            **op.named(inputs), **given, label=parts["label"].text()
+            **op.named(inputs), **values, label=parts["label"].text()
         )
         outputs: list[MLOperand] = made if isinstance(made, list) else [made]
-        wanted = [
+        expected = [
             self._descriptor(output.members("data_type", "shape"))
             for output in parts["outputs"].items()
         ]
         inferred = [Descriptor(made.data_type, made.shape) for made in outputs]
-        if inferred != wanted:
+        if inferred != expected:
             raise parts["outputs"].error(
-                f"the file says {', '.join(map(str, wanted))}, and what follows from the operands"
+                f"the file says {', '.join(map(str, expected))}, and what follows from the operands"
                 f" of {op.name} is {', '.join(map(str, inferred))}"
             )
         return outputs
@@ -280,7 +282,7 @@ class _Reader:
         return outputs
 
     def _descriptor(self, parts: Mapping[str, Field]) -> Descriptor:
-        """Data type and shape; most tensors of a file share those of others."""
+        """Read a data type and shape; the cache pays because most tensors share theirs."""
         key = str((parts["data_type"].value, parts["shape"].value))
         if key not in self._descriptors:
             data_type: MLOperandDataType = dtypes.check(parts["data_type"].choice(dtypes.DTYPES))
@@ -311,8 +313,8 @@ class _Reader:
 
 
 @contextlib.contextmanager
-def _rules(field: Field) -> Iterator[None]:
-    """What breaks a rule of the operators in the block is an error of the file, in this field."""
+def _as_file_error(field: Field) -> Iterator[None]:
+    """Turn a ValidationError of the block into a DataError about this field."""
     try:
         yield
     except ValidationError as error:
@@ -320,15 +322,15 @@ def _rules(field: Field) -> Iterator[None]:
 
 
 def _contents(array: Array, descriptor: Descriptor, field: Field) -> Array:
-    """The contents of a constant, of the array that a file has for it."""
+    """Return a constant's contents from its stored array; unpack 4-bit integers."""
     if descriptor.data_type in dtypes.PACKED_4BIT:
-        held = Descriptor("uint8", (descriptor.byte_length,))
+        stored = Descriptor("uint8", (descriptor.byte_length,))
     else:
-        held = descriptor
+        stored = descriptor
     got = Descriptor(dtypes.from_numpy(array.dtype), array.shape)
-    if got != held:
-        raise field.error(f"in {WEIGHTS} it is {got}, expected {held}")
-    if held is descriptor:
+    if got != stored:
+        raise field.error(f"in {WEIGHTS} it is {got}, expected {stored}")
+    if stored is descriptor:
         return array
     unpacked = dtypes.unpack_4bit(array, descriptor.data_type, descriptor.size)
     return np.ascontiguousarray(unpacked).reshape(descriptor.shape)

@@ -1,6 +1,7 @@
-"""Graphs as lists, strings and numbers: for what this package writes for itself, and trusts.
+"""Converts graphs to JSON values and back without validation, for the package's own caches.
 
-Files for others are `graph_file`'s, which records them anew by the rules of their operators.
+It keeps inferred attributes and shared nodes, so reading skips inference. `graph_file` handles
+users' files: it records the graph again and validates every node.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from webnn_py.ir import Array, Graph, Node, Value, make_graph
 
 
 class PlainGraphError(ValueError):
-    """A graph has what lists, strings and numbers do not tell exactly."""
+    """A graph contains an option that JSON cannot represent exactly."""
 
 
 def to_plain(graphs: Sequence[Graph], number_of: Callable[[Array], int]) -> dict[str, Any]:
-    """Graphs that share values and nodes.
+    """Convert graphs, which may share values and nodes, to JSON values.
 
     Args:
-        graphs: Without open dimensions.
-        number_of: The number under which `from_plain` is given the contents of a constant.
+        graphs: Graphs without open dimensions.
+        number_of: Function that returns a number for each constant array.
 
     Raises:
-        PlainGraphError: A node has an option that would not be read as it is.
+        PlainGraphError: JSON cannot represent an option exactly.
     """
     values: dict[Value, int] = {}
     nodes: dict[Node, int] = {}
@@ -63,7 +64,7 @@ def _node_to_plain(node: Node, values: Mapping[Value, int]) -> list[Any]:
 
 
 def _check_exact(option: Any) -> None:
-    """Tuples are read as tuples, and finite numbers, texts and flags as they are."""
+    """Raise unless an option consists of tuples, numbers, strings, bools and None."""
     if isinstance(option, dict):
         option = tuple(option.values())
     if type(option) is tuple:
@@ -74,10 +75,14 @@ def _check_exact(option: Any) -> None:
 
 
 def from_plain(found: Mapping[str, Any], array_of: Callable[[int], Array]) -> list[Graph]:
-    """What `to_plain` wrote, by way of JSON.
+    """Rebuild the graphs from the JSON values of `to_plain`.
+
+    Args:
+        found: The JSON values.
+        array_of: Function that returns the constant array for each number.
 
     Raises:
-        LookupError, TypeError, ValueError: It was written by somebody else.
+        LookupError, TypeError, ValueError: The values have another structure.
     """
     values = [Value(data_type, tuple(shape), name) for data_type, shape, name in found["values"]]
     nodes = [

@@ -1,4 +1,4 @@
-"""Weights in the layout of safetensors: the length of a header, the header in JSON, the bytes.
+"""Reads and writes weights in the safetensors format: header length, JSON header, bytes.
 
 Source: https://huggingface.co/docs/safetensors, "Format".
 """
@@ -20,15 +20,15 @@ NAMES = {
     for name, info in dtypes.DTYPES.items()
     if name in dtypes.ANY
 }
-"""NumPy's data type by the name of safetensors."""
+"""NumPy data type by its safetensors name."""
 _NAME_OF = {dtype: name for name, dtype in NAMES.items()}
 _MAX_RANK, _MAX_SIZE = 8, 2**62
 
 
 def safetensors_parts(arrays: Mapping[str, Array]) -> Parts:
-    """A safetensors file of arrays in row-major order, by name; their bytes are not copied.
+    """Return the parts of a safetensors file without copying the arrays' bytes.
 
-    Each array is aligned to its elements where the file is aligned to 64 bytes.
+    If the file is aligned to 64 bytes, each array is aligned to its element size.
     """
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)
     header, position = {}, 0
@@ -46,16 +46,16 @@ def safetensors_parts(arrays: Mapping[str, Array]) -> Parts:
 
 
 def read_safetensors(memory: memoryview, where: str) -> dict[str, Array]:
-    """Views of the arrays in a safetensors file, by name; only the header is read.
+    """Return views of the arrays in a safetensors file by name; only the header is read.
 
-    What is not aligned to its elements is copied.
+    Unaligned arrays are copied.
 
     Args:
         memory: The whole file.
-        where: What messages call it.
+        where: The file's name in messages.
 
     Raises:
-        DataError: The header is damaged, or does not account for all bytes, each once.
+        DataError: The header is damaged, or its arrays overlap or leave gaps.
     """
     if len(memory) < 8:
         raise damaged(where, f"got {len(memory)} bytes, expected 8 or more")
@@ -63,12 +63,12 @@ def read_safetensors(memory: memoryview, where: str) -> dict[str, Array]:
     if start > len(memory):
         raise damaged(where, f"a header of {start - 8} bytes, and {len(memory) - 8} are there")
     header = parse(memory[8:start], f"{where}: header")
-    given = {name: field for name, field in header.mapping().items() if name != "__metadata__"}
-    places = {name: _place(field) for name, field in given.items()}
+    fields = {name: field for name, field in header.mapping().items() if name != "__metadata__"}
+    places = {name: _place(field) for name, field in fields.items()}
     position = 0
     for name, (_, _, begin, end) in sorted(places.items(), key=lambda item: item[1][2:]):
         if begin != position:
-            raise given[name].error(f"its data begins at {begin}, expected {position}")
+            raise fields[name].error(f"its data begins at {begin}, expected {position}")
         position = end
     if position != len(memory) - start:
         raise header.error(f"{position} bytes of data, and {len(memory) - start} are there")
@@ -81,7 +81,7 @@ def read_safetensors(memory: memoryview, where: str) -> dict[str, Array]:
 
 
 def _place(field: Field) -> tuple[np.dtype[np.generic], tuple[int, ...], int, int]:
-    """Data type, shape, first byte and end of an array that a header names."""
+    """Return an array's data type, shape, first byte and end byte from its header field."""
     members = field.members("dtype", "shape", "data_offsets")
     dtype = NAMES[members["dtype"].choice(tuple(NAMES))]
     shape = tuple(n.integer(0, _MAX_SIZE) for n in members["shape"].items(_MAX_RANK))
