@@ -14,7 +14,7 @@ from tests.internals import engine_of
 from tests.toy_engines import Careful, Partial, context_on, running
 from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, ValidationError, ml
 from webnn_py.engines import HostExecutable
-from webnn_py.engines.profile import LONGEST_RISE, Roof, RunTime, until_steady
+from webnn_py.engines.profile import MAX_RISE_SECONDS, Roof, RunTime, until_steady
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import REGISTRY
 
@@ -88,7 +88,7 @@ def test_what_rested_runs_until_its_clock_is_up() -> None:
 def test_what_never_is_steady_ends() -> None:
     rested = Rested(up=100, step=0.1)
     until_steady(rested.run, clock=lambda: rested.now)
-    assert rested.now < LONGEST_RISE + 0.1
+    assert rested.now < MAX_RISE_SECONDS + 0.1
 
 
 def test_hardware_is_awake_before_what_counts() -> None:

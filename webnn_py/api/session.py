@@ -129,7 +129,7 @@ class Session:
         for threads in self._all_workers:
             weakref.finalize(self, threads.finish).atexit = False
         self.queue = engine.queue(functools.partial(_start, self._worker), workers)
-        self.queue.loss().tell = functools.partial(_lose, weakref.ref(self))
+        self.queue.loss().on_lost = functools.partial(_lose, weakref.ref(self))
         _SESSIONS.add(self)
 
     @property

@@ -1,6 +1,6 @@
-"""Engines, which run graphs; and what an engine of another package is made of.
+"""Engines, which compile and run graphs, and the public classes for engines of other packages.
 
-See docs/add-an-engine.md. The graphs that engines are given are those of `webnn_py.ir`.
+See docs/add-an-engine.md. Engines compile graphs of `webnn_py.ir`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an engine is: what it runs, how it compiles, and how its executables run."""
+"""The interfaces of an engine, its executables and its queue."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an executable runs as one, such as a kernel.
+    """A unit that an executable runs as a whole, such as a kernel.
 
     Attributes:
-        name: What it is called in listings.
-        nodes: The nodes that it computes. One that is cheap may be computed by several steps.
+        name: Name in listings.
+        nodes: The nodes that it computes. Several steps may compute the same cheap node.
         reads: The values that it reads from memory.
-        writes: The values that it writes there.
+        writes: The values that it writes to memory.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """All that an executable runs.
+    """All steps of an executable.
 
     Attributes:
-        graph: What it computes, in the operators that its engine has.
-        steps: In the order in which they run; all nodes of the graph are computed by some.
+        graph: The graph that it computes, in the operators that its engine has.
+        steps: The steps in the order of execution; together they compute all nodes.
     """
 
     graph: Graph
@@ -58,69 +58,69 @@ class Steps:
 
 
 class CannotCompile(Exception):
-    """An engine fails over a graph all of whose nodes it supports: the next engine is given it."""
+    """An engine failed to compile a graph of supported nodes; the next engine compiles it."""
 
 
 class Executable(ABC):
-    """A graph compiled for an engine. Running and recording it change nothing of it.
+    """A graph compiled for an engine; running and recording do not change it.
 
-    Inputs and outputs are positional, in the graph's order. Its memory goes with the last run that
-    uses it.
+    Inputs and outputs are positional, in the graph's order. Its memory is freed after the last run
+    that uses it.
     """
 
     def describe(self) -> str:
-        """A readable listing of the steps that will run, where the engine has any of its own."""
+        """Return a readable listing of the steps; "" if the engine has none of its own."""
         return ""
 
     def steps(self) -> Steps | None:
-        """The same as data, where the engine tells."""
+        """Return the steps as data, or None if the engine does not know them."""
         return None
 
     def code(self) -> str:
-        """The generated code, where there is any."""
+        """Return the generated code; "" if there is none."""
         return ""
 
     def memory_use(self) -> MemoryUse:
-        """The memory that it takes: bytes, by what tells the pieces apart (and is not kept).
+        """Return the memory that it uses: bytes by the identity of each block.
 
-        What several executables have, such as weights, is the same piece in each.
+        Memory that several executables share, such as weights, has the same identity in each.
         """
         return {}
 
     @abstractmethod
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
-        """Check one awaited run; it begins when it is told to.
+        """Check the arguments of an awaited run and return the run, which has not begun.
 
         Args:
-            inputs: For each an array that nobody else changes, the memory of a tensor, or what the
-                engine's device takes.
-            outputs: The same, or None where a new array is to be made.
+            inputs: For each input an array that nobody else changes, the memory of a tensor, or a
+                resource of the engine's device.
+            outputs: The same for each output, or None to allocate a new array.
 
         Raises:
-            DataError: Something does not fit; nothing has run.
+            DataError: An argument does not fit; nothing has run.
         """
 
     @abstractmethod
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
-        """Run once on this thread, and measure.
+        """Run once on this thread and measure the time.
 
         Args:
-            inputs: As `start` takes them.
-            outputs: The same; what is None is computed and thrown away.
+            inputs: As for `start`.
+            outputs: As for `start`; results for None are discarded.
 
         Raises:
-            DataError: Something does not fit; nothing has run.
-            OperationError: It failed.
+            DataError: An argument does not fit; nothing has run.
+            OperationError: The run failed.
         """
 
 
 class HostExecutable(Executable):
-    """A compiled graph that runs on the calling thread, on host memory.
+    """A compiled graph that runs on the calling thread, in host memory.
 
     Attributes:
-        any_memory: Whether `run` takes arrays that are not aligned, and outputs that are strided or
-            share memory with inputs. Others are given none such.
-        took: About how many seconds an awaited run took lately, not to have the interpreter again.
+        any_memory: Whether `run` accepts unaligned arrays, and outputs that are strided or share
+            memory with inputs. If False, callers copy such arrays.
+        took: Recent duration of an awaited run in seconds, without waits for the interpreter.
     """
 
     any_memory: bool = False
@@ -128,58 +128,62 @@ class HostExecutable(Executable):
 
     @abstractmethod
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Compute the outputs into the arrays given; many threads may call it at once.
+        """Compute the outputs into `outputs`; several threads may call it at the same time.
 
-        All arrays are of just the graph's data types and shapes, C-contiguous and aligned. No
-        output shares memory with an input or another output; inputs may do so, and be read-only.
+        All arrays have the graph's data types and shapes, and are C-contiguous and aligned. No
+        output shares memory with an input or another output. Inputs may share memory and be
+        read-only.
 
         Args:
-            inputs: In the order of the graph's inputs; not to be changed.
-            outputs: In the order of the graph's outputs; what they hold before is of no meaning.
+            inputs: Arrays in the order of the graph's inputs; do not change them.
+            outputs: Arrays in the order of the graph's outputs, with undefined contents.
 
         Raises:
-            OperationError: It failed. Any other exception becomes one that names the engine.
+            OperationError: The run failed. Any other exception becomes an OperationError that names
+                the engine.
         """
 
     def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
-        """Compute the outputs into new arrays of these shapes and data types; else as `run`."""
+        """Compute the outputs into new arrays of these shapes and data types; see `run`."""
         outputs = [new_array(shape, dtype) for shape, dtype in ends]
         self.run(inputs, outputs)
         return outputs
 
     def ran(self, seconds: float) -> None:
-        """A run took so long: more than usual where it waited for the interpreter."""
+        """Note a run's duration: lower `took` at once, raise it slowly.
+
+        A longer duration often includes waiting for the interpreter.
+        """
         more = seconds - self.took
         self.took = seconds if more < 0 else self.took + 0.1 * more
 
     @property
     def alone(self) -> HostExecutable | None:
-        """What computes the same on the calling thread alone, for several runs at once."""
+        """An executable of the same graph that uses only the calling thread, for parallel runs."""
         return None
 
     def make_alone(self) -> None:
-        """Make `alone` if it pays, which may take long."""
+        """Create `alone` if it pays, which may take long."""
         return None
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
-        """One run on whatever thread begins it."""
+        """Return a run that computes on the thread that begins it."""
         return HostRun(self.run, inputs, outputs)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
-        """No steps, unless the engine tells of them; it is one, then."""
+        """Run once and measure the time, without steps."""
         return RunTime((), timed(lambda: self.run(inputs, outputs)), "host")
 
 
 class Queue(ABC):
-    """A context's own timeline: work on tensors, in order.
+    """A context's timeline, which orders work on tensors.
 
-    `write`, `read` and `dispatch` make work, `submit` puts it into the order and returns at once;
-    what cannot run yet is kept in order.
+    `write`, `read` and `dispatch` create work. `submit` queues it and returns at once; work that
+    cannot run yet waits in order.
 
     Args:
-        executor: Where and how work runs; it has no way back to this object, which goes with its
-            last user.
-        loss: What `loss` gives, if others have it, too.
+        executor: Runs the work. It must not refer to this queue, or the queue would stay alive.
+        loss: The device-loss guard, if it is shared with others.
     """
 
     def __init__(self, executor: Executor, loss: Loss | None = None) -> None:
@@ -188,15 +192,15 @@ class Queue(ABC):
 
     @abstractmethod
     def allocate(self, descriptor: Descriptor) -> Any:
-        """Zeroed memory of a tensor."""
+        """Allocate zeroed memory for a tensor."""
 
     @abstractmethod
     def target(self, storage: Any) -> MemoryLocation:
-        """The memory of a tensor that is written."""
+        """Return the memory location of a tensor to write."""
 
     @abstractmethod
     def write(self, storage: Any, lent: BorrowedArray) -> Run:
-        """Write host memory into a tensor."""
+        """Return work that copies host memory into a tensor."""
 
     @abstractmethod
     def read(
@@ -208,19 +212,19 @@ class Queue(ABC):
         waits: bool = False,
         slow: bool = False,
     ) -> Run:
-        """Read a tensor into host memory, unless that is cancelled, and resolve `done`.
+        """Return work that reads a tensor into host memory and then resolves `done`.
 
         Args:
-            storage: Where the tensor lies.
-            target: What its contents are written into.
-            done: Resolved then.
-            cancellation: Of the read.
-            waits: This thread does nothing else until it is done.
+            storage: The tensor's memory.
+            target: The array to read into.
+            done: Resolved when the contents are there.
+            cancellation: Cancels the read.
+            waits: This thread blocks until the read is done.
             slow: The worker runs it, see `reads_long`.
         """
 
     def reads_long(self, storage: Any) -> bool:
-        """Whether to begin to read a tensor keeps this thread's event loop from running."""
+        """Whether beginning to read a tensor would block this thread's event loop for long."""
         return False
 
     @abstractmethod
@@ -231,14 +235,14 @@ class Queue(ABC):
         outputs: Sequence[Any],
         key: Hashable = None,
     ) -> Run:
-        """Run a graph from tensors' memory to tensors'; `repeat` may have it again under `key`."""
+        """Return work that runs a graph on tensors' memory; cache it for `repeat` under `key`."""
 
     def repeat(self, executable: Executable, key: Hashable) -> Run | None:
-        """What `dispatch` gave under the same key, if that is still known."""
+        """Return the cached work of `dispatch` for this key, or None."""
         return None
 
     def submit(self, operation: Operation) -> None:
-        """Put work into the order: after what shares memory with it, or a timeline.
+        """Queue work behind earlier work that shares memory or a timeline with it.
 
         Raises:
             ContextLostError: The context is lost.
@@ -247,87 +251,87 @@ class Queue(ABC):
 
     @property
     def is_free(self) -> bool:
-        """Whether work that is submitted now is likely to run before that returns."""
+        """Whether work submitted now probably runs within `submit`."""
         return self._schedule.is_free
 
     def wait_for_room(self, seconds: float | None = None) -> None:
-        """Block while work that can run keeps too much host memory, for so many seconds at most."""
+        """Block while queued work holds too much host memory, for at most `seconds` seconds."""
         self._schedule.wait_for_room(seconds)
 
     def withdraw(self, operation: Operation) -> None:
-        """Take work out again, if it has not begun."""
+        """Remove work that has not begun."""
         self._schedule.withdraw(operation)
 
     @property
     def has_others(self) -> bool:
-        """Whether new work may have to wait for some that is not done, ordered or not."""
+        """Whether new work may have to wait for unfinished work, ordered or not."""
         return bool(self._schedule.unordered) or self._schedule.keeps_order
 
     def begin_unordered(
         self, reads: Sequence[Region], writes: Sequence[Region], names: Sequence[str]
     ) -> UnorderedRun | None:
-        """A run without a place in the order begins, until its `end`; None if it needs a place.
+        """Begin a run outside the queue, until its `end`; return None if it must be queued.
 
         Args:
-            reads: The memory that it reads and others may write.
-            writes: The memory that it writes.
-            names: Of its outputs.
+            reads: Memory that it reads and other work may write.
+            writes: Memory that it writes.
+            names: Names of its outputs.
         """
         if self._schedule.keeps_order:
             return None
         return self._schedule.unordered.begin(reads, writes, names)
 
     def flush(self) -> list[Operation]:
-        """Let all work begin that can.
+        """Begin all work that can run.
 
         Returns:
-            What is left: it waits for a timeline, or for what does.
+            The work that still waits, directly or indirectly, for a timeline.
         """
         return self._schedule.settle()
 
     def raise_failed(self) -> None:
-        """Raise an OperationError if work was accepted and failed, and nobody was told."""
+        """Raise an OperationError if accepted work failed and no caller has seen the error."""
         return None
 
     def users(self, region: Region) -> list[Operation | UnorderedRun]:
-        """The work that is not done, or not recorded, and uses a region of memory."""
+        """Return the unfinished or unrecorded work that uses a region of memory."""
         return self._schedule.users(region)
 
     def close(self, error: BaseException) -> None:
-        """Fail what has not begun."""
+        """Fail all work that has not begun with `error`."""
         self._schedule.close(error)
 
     def loss(self) -> Loss:
-        """For `with`: a device that is found lost takes its context along."""
+        """Return the guard that marks the context lost if its block finds the device lost."""
         return self._loss
 
     def on_lost(self, message: str) -> None:
-        """Told why, when the device is found lost."""
-        self._loss.tell(message)
+        """Mark the context lost, with the reason."""
+        self._loss.on_lost(message)
 
 
 AtSizes = Callable[[Graph, Mapping[str, int]], Executable]
-"""An executable of the graph recorded for some sizes, and these by name; or CannotCompile."""
+"""Function that compiles a graph bound to sizes; takes the sizes too, may raise CannotCompile."""
 
 
 class Engine(ABC):
-    """What compiles graphs and runs them.
+    """An engine, which compiles graphs and runs them.
 
-    A node that the first engine of a context does not support goes to the next one, if there is
-    one: behind every engine of a CPU context stands the reference, which runs everything.
+    A node that the first engine of a context does not support goes to the next one. The last engine
+    of a CPU context is the reference engine, which supports everything.
 
     Attributes:
-        name: By which it is chosen and shown; a CPU context's engine has it from the registry.
-        passes: What is done to a graph before it is split and compiled, in order. Engines that have
-            none for themselves get the package's; without `decompose` among them, what the engine
-            does not support is left whole to the next engine.
-        crossing_cost: How many elements one can read and write in the time that handing tensors
-            over to the engine and back takes. It is not given less than that, where another engine
-            runs it, too.
-        stays_open: Whether `compile_open` may make anything.
-        has_own_weights: Whether it lays out most weights anew; what it was given is seldom read.
-        accelerated: Whether a hardware GPU does the work.
-        device: The device whose resources it takes, if it has one.
+        name: Name to choose and show it by; for CPU contexts it comes from the registry.
+        passes: The passes that run before a graph is split and compiled, in order. Without
+            `decompose`, unsupported composites go whole to the next engine.
+        crossing_cost: Cost of handing tensors to the engine and back, as the number of elements
+            that could be read and written in that time. Smaller parts of a graph go to the next
+            engine if it supports them.
+        stays_open: Whether `compile_open` may return a function.
+        has_own_weights: Whether it copies most weights to a layout of its own, so that the graph's
+            constants are seldom read after the build.
+        accelerated: Whether it runs on a hardware GPU.
+        device: The device whose resources it accepts, if it has one.
     """
 
     name: str
@@ -339,30 +343,29 @@ class Engine(ABC):
     device: Any = None
 
     def limits(self) -> EngineLimits:
-        """Bounds of every tensor: those of the specification, unless told.
+        """Return the bounds of every tensor; default: those of the specification.
 
-        Asked of the last engine of a context, which runs what the others do not; as is
-        `supported_types`. An engine with another one behind it says no in `supports`.
+        A context reports the limits and `supported_types` of its last engine, which runs what the
+        others do not. Earlier engines refuse nodes in `supports`.
         """
         return EngineLimits()
 
     @property
     def rewrites_by(self) -> str:
-        """All that its passes' results follow from besides the graph; "" if nothing is known of it.
+        """Key of everything but the graph that the passes' results depend on; "" if unknown.
 
-        What is made of models is kept on disk for engines that tell it.
+        Engines with a key get imported models cached on disk.
         """
         return ""
 
     def supported_types(self, op: Operator) -> TypesByOperand:
-        """The data types that the engine runs, for each operand and "output": all, unless told."""
+        """Return the supported data types of each operand and of "output"; default: all."""
         return {name: op.operand_types(name) for name in (*op.limits, "output")}
 
     def supports(self, node: Node) -> bool:
         """Whether the engine runs this node itself.
 
-        If not, a composite is taken apart (see `passes`), and what is none is given to the next
-        engine.
+        An unsupported composite is decomposed (see `passes`); other nodes go to the next engine.
         """
         return True
 
@@ -371,70 +374,71 @@ class Engine(ABC):
         return False
 
     def region(self, resource: Any) -> Region:
-        """The memory that a resource which it takes is a part of."""
+        """Return the memory region of a resource that `takes` accepts."""
         return EVERYTHING
 
     def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
-        """The shape that a resource which it takes has as a tensor, if it can have but one.
+        """Return the only shape that a resource can have as a tensor, or None.
 
         Args:
-            resource: Of the engine's own device.
-            shape: What the tensor's shape is to be, with open dimensions.
-            what: What messages call it.
+            resource: A resource of the engine's own device.
+            shape: The tensor's expected shape, with open dimensions.
+            what: The tensor's name in messages.
 
         Raises:
-            DataError: It is not given rightly.
+            DataError: The resource does not fit the shape.
         """
         return None
 
     def destroy(self) -> None:
-        """Give back what belongs to the engine itself; its context is gone."""
+        """Release the engine's own resources; its context no longer exists."""
         return None
 
     def wake(self) -> None:
-        """Have the hardware compute until it is as fast as it gets: what rests is slow for long."""
+        """Run the hardware until it reaches full speed, because idle hardware lowers its clock."""
         return None
 
     def roof(self) -> Roof | None:
-        """What the hardware does at most, measured once; None if the engine cannot tell."""
+        """Return the measured peak speed of the hardware, or None if it is unknown."""
         return None
 
     @abstractmethod
     def queue(self, worker: Callable[[Run], None], width: int) -> Queue:
-        """A new context's order of work.
+        """Create the queue of a new context.
 
         Args:
             worker: Runs a function on one of the context's threads.
-            width: How many of these there are; 1 where the engine has a device.
+            width: Number of these threads; 1 if the engine has a device.
         """
 
     def pick(
         self, recipe: Graph, build: Callable[[Engine], tuple[T, Executable]]
     ) -> tuple[T, Executable]:
-        """A graph as an engine builds it: this one, unless it stands for several.
+        """Build a graph with this engine; an engine that represents several picks one of them.
 
         Args:
-            recipe: The graph as the user gave it, without open dimensions.
-            build: Has an engine optimize and compile it.
+            recipe: The graph as recorded, without open dimensions.
+            build: Function that optimizes and compiles the graph for an engine.
         """
         return build(self)
 
     def compile_open(self, graph: Graph) -> AtSizes | None:
-        """Make a graph with open dimensions ready for all sizes, as `compile`; None if it cannot.
+        """Compile a graph with open dimensions for all sizes; None if the engine cannot.
 
-        Each set of sizes is compiled for then, or the part of the graph that cannot stay open.
+        In that case each set of sizes is compiled separately.
         """
         return None
 
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:
-        """Make a graph ready to run. Called from several threads at once, for several graphs.
+        """Compile a graph; several threads may compile different graphs at the same time.
 
         Args:
-            graph: Of nodes that the engine supports: a whole graph, or a convex part of one. Its
-                constants are not to be changed.
+            graph: A whole graph or a convex part of one, all of whose nodes the engine supports.
+                Do not change its constants.
 
         Raises:
-            OperationError: The engine failed. Any other exception becomes one that names it.
-            CannotCompile: The engine behind it is to run the graph.
+            OperationError: The engine failed. Any other exception becomes an OperationError that
+                names the engine.
+            CannotCompile: The next engine must run the graph.
         """

@@ -1,4 +1,4 @@
-"""A device that is found lost takes its context along."""
+"""The guard that marks a context lost when its device is lost."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from webnn_py.core.errors import ContextLostError
 
 
 class Loss:
-    """For `with`; a class, as generators cost more in each awaited run.
+    """A context manager that calls `on_lost` if its block raises a ContextLostError.
+
+    It is a class because every awaited run enters it and a generator would be slower.
 
     Attributes:
-        tell: Told why, when the device is found lost.
+        on_lost: Called with the reason when the device is lost.
     """
 
-    __slots__ = ("tell",)
+    __slots__ = ("on_lost",)
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], None] = lambda message: None
+        self.on_lost: Callable[[str], None] = lambda message: None
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ContextLostError):
-            self.tell(str(error))
+            self.on_lost(str(error))

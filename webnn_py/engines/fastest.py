@@ -1,4 +1,4 @@
-"""FastestEngine: several engines, and for each graph the one that runs it fastest here."""
+"""The engine that measures several engines for each graph and uses the fastest."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from webnn_py.ir import Array, Graph
 T = TypeVar("T")
 Build = Callable[[Engine], tuple[T, Executable]]
 
-SECONDS = 1.0
-"""How long the engines are measured for one graph, after a first run of each; without builds."""
-TURNS, RUNS = 12, 3
-"""Turns of each engine at most, and runs in each."""
-ALIKE = 0.01
-"""How far results of engines may lie apart, to the largest number among them."""
-GAIN = 0.03
-"""What an engine must save of the time of one before it: less may be chance, on another day."""
-SHORT = 1e-4
-"""Seconds of a run; up to these NumPy may be as fast as an engine that starts threads."""
+MEASURE_SECONDS = 1.0
+"""Time to measure all engines for one graph, without builds and first runs."""
+MAX_TURNS, RUNS_PER_TURN = 12, 3
+"""Most turns of each engine, and measured runs in each turn."""
+RESULT_TOLERANCE = 0.01
+"""Largest difference of two engines' results, relative to the largest result."""
+MIN_GAIN = 0.03
+"""Least share of the time that an engine must save to replace one before it; less may be noise."""
+SHORT_RUN_SECONDS = 1e-4
+"""Longest run for which NumPy may be as fast as an engine that starts threads."""
 KIND = "engines"
-MOST_BYTES = 1 << 18
-"""Of all that is remembered: some 4,000 graphs, as each has a file; those used last."""
+MAX_CACHE_BYTES = 1 << 18
+"""Most bytes of the cache on disk: about 4,000 graphs, of which the last used stay."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class FastestEngine(HostEngine):
-    """Has each graph run by whichever of several engines is the fastest for it, measured here.
+    """An engine that runs each graph on the fastest of several engines.
 
-    What was measured is remembered on disk (`core/cache.py`), by graph and machine.
+    Measurements are cached on disk (`core/cache.py`) by graph and machine.
 
     Args:
-        engines: At least one, each trusted more than the ones after it, which must save `GAIN`.
-        small: Engines that are tried as well where runs are short.
-        anew: Measure what is remembered, too.
-        options: What the engines were told: what is remembered holds for these.
+        engines: At least one engine, in order of trust; a later one must save MIN_GAIN.
+        small: Engines that are also measured if runs are short.
+        anew: Ignore cached measurements.
+        options: The engines' options, which are part of the cache key.
 
     Attributes:
-        name: "fastest", and when a graph was built the name of its engine.
-        medians: Seconds of a run of the graph built last, by engine; what is remembered too.
+        name: "fastest"; after a build, the name of the chosen engine.
+        medians: Median seconds of a run of the last built graph, by engine.
     """
 
     name = "fastest"
@@ -74,34 +74,34 @@ class FastestEngine(HostEngine):
         self.medians: Mapping[str, float] = {}
 
     def pick(self, recipe: Graph, build: Build[T]) -> tuple[T, Executable]:
-        """The graph built by the engine that is the fastest for it."""
+        """Build the graph with the engine that runs it fastest."""
         engines = {engine.name: engine for engine in (*self._engines, *self._small)}
         key = f"{_machine(*engines)}\n{list(engines)} {dict(self._options)}\n{recipe}"
         built: dict[str, tuple[T, Executable]] = {}
-        medians = {} if self._anew else _known(key, engines)
+        medians = {} if self._anew else _cached_medians(key, engines)
         if not medians:
-            built, medians = self._measured(recipe, build)
-            cache.store_text(KIND, key, json.dumps(medians), MOST_BYTES)
-        name = _chosen(medians, engines)
+            built, medians = self._measure(recipe, build)
+            cache.store_text(KIND, key, json.dumps(medians), MAX_CACHE_BYTES)
+        name = _choose(medians, engines)
         self.name, self.medians = name, medians
         return built.get(name) or build(engines[name])
 
-    def _measured(
+    def _measure(
         self, recipe: Graph, build: Build[T]
     ) -> tuple[dict[str, tuple[T, Executable]], dict[str, float]]:
         built: dict[str, tuple[T, Executable]] = {}
         runs: dict[str, Callable[[], None]] = {}
         inputs = [_contents(value.data_type, value.shape) for value in recipe.inputs]
-        wanted: list[Array] = []
+        expected: list[Array] = []
 
         def add(engine: Engine) -> None:
             made = build(engine)
             outputs = [_contents(v.data_type, v.shape) for _, v in recipe.outputs]
             run = functools.partial(_on_host(made[1]).run, inputs, outputs)
             run()
-            if not wanted:
-                wanted.extend(output.copy() for output in outputs)
-            elif not all(map(_alike, outputs, wanted)):
+            if not expected:
+                expected.extend(output.copy() for output in outputs)
+            elif not all(map(_is_close, outputs, expected)):
                 LOG.warning("engine %s computes this graph otherwise; not taken", engine.name)
                 return
             built[engine.name], runs[engine.name] = made, run
@@ -109,7 +109,7 @@ class FastestEngine(HostEngine):
         for engine in self._engines:
             add(engine)
         medians = _medians(runs)
-        if self._small and min(medians.values()) < SHORT:
+        if self._small and min(medians.values()) < SHORT_RUN_SECONDS:
             for engine in self._small:
                 add(engine)
             medians = _medians(runs)
@@ -121,7 +121,7 @@ class FastestEngine(HostEngine):
             engine.destroy()
 
     def compile(self, graph: Graph) -> HostExecutable:
-        """Never called: what `pick` gives compiles."""
+        """Raise: the engine that `pick` chooses compiles."""
         raise NotImplementedError
 
 
@@ -131,41 +131,41 @@ def _on_host(executable: Executable) -> HostExecutable:
 
 
 def _contents(data_type: str, shape: Sequence[int]) -> Array:
-    """Numbers from 0 to 1; integers are 0, which is a place in every table."""
+    """Return random numbers from 0 to 1; integers are 0, a valid index of every table."""
     dtype = dtypes.DTYPES[data_type].numpy
     if dtype.kind != "f":
         return np.zeros(shape, dtype)
     return np.asarray(np.random.default_rng(0).random(shape, np.float32)).astype(dtype)
 
 
-def _alike(got: Array, wanted: Array) -> bool:
-    """Whether results are the same but for roundings; which may make another integer."""
+def _is_close(got: Array, expected: Array) -> bool:
+    """Whether float results agree within the tolerance; integers may differ by rounding."""
     if got.dtype.kind != "f":
         return True
-    finite = np.isfinite(wanted)
-    largest = float(np.max(np.abs(wanted[finite]), initial=0))
-    apart = np.abs(got[finite].astype(np.float64) - wanted[finite])
-    return bool((apart <= ALIKE * largest).all())
+    finite = np.isfinite(expected)
+    largest = float(np.max(np.abs(expected[finite]), initial=0))
+    difference = np.abs(got[finite].astype(np.float64) - expected[finite])
+    return bool((difference <= RESULT_TOLERANCE * largest).all())
 
 
-def _chosen(medians: Mapping[str, float], order: Iterable[str]) -> str:
-    """The first of the engines, in order, than which none is clearly faster."""
-    enough = min(medians.values()) / (1 - GAIN)
+def _choose(medians: Mapping[str, float], order: Iterable[str]) -> str:
+    """Return the first engine in order that no other one beats by MIN_GAIN."""
+    enough = min(medians.values()) / (1 - MIN_GAIN)
     return next(name for name in order if medians.get(name, math.inf) <= enough)
 
 
 def _medians(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
-    """Seconds of a run, in turn, so that a busy machine slows all alike.
+    """Measure the engines by turns, so that a busy machine slows all of them alike.
 
-    A turn begins when threads of the engine before are idle, and its first run does not count.
+    Each turn waits until the previous engine's threads are idle, and ignores its first run.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
-    end = time.perf_counter() + SECONDS
-    for _ in range(TURNS):
+    end = time.perf_counter() + MEASURE_SECONDS
+    for _ in range(MAX_TURNS):
         for name, run in runs.items():
             wait_for_threads()
             run()
-            for _ in range(RUNS):
+            for _ in range(RUNS_PER_TURN):
                 begin = time.perf_counter()
                 run()
                 times[name].append(time.perf_counter() - begin)
@@ -174,8 +174,8 @@ def _medians(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def _known(key: str, engines: Container[str]) -> dict[str, float]:
-    """What was measured before; nothing where that is damaged."""
+def _cached_medians(key: str, engines: Container[str]) -> dict[str, float]:
+    """Return the cached medians; empty if there are none or the entry is damaged."""
     try:
         found: Any = json.loads(cache.load_text(KIND, key) or "{}")
         return {name: float(found[name]) for name in found if name in engines}
@@ -185,9 +185,9 @@ def _known(key: str, engines: Container[str]) -> dict[str, float]:
 
 @functools.cache
 def _machine(*engines: str) -> str:
-    """What measurements hold for: the processor, and the versions of what is measured.
+    """Return the processor and the versions of the packages, as part of the cache key.
 
-    Our own engines are called as the package is that they run on.
+    Each of webnn_py's own engines has the name of the package that it runs on.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = {name: _version(name) for name in (*engines, "numpy")}
@@ -195,7 +195,7 @@ def _machine(*engines: str) -> str:
 
 
 def _version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version  # imported late: 15 ms
+    from importlib.metadata import PackageNotFoundError, version  # a late import: it takes 15 ms
 
     try:
         return version(name)

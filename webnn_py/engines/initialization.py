@@ -1,4 +1,4 @@
-"""Inputs that become constants by recorded commands, once those are submitted."""
+"""Inputs of a graph that recorded initialization commands turn into constants."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from webnn_py.ir import Shape
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Inputs of a graph that are constant.
+    """The inputs of a graph that are constant.
 
     Attributes:
-        places: Where they lie, by name.
-        shapes: Their shapes, by name.
+        places: Memory of each input, by name.
+        shapes: Shape of each input, by name.
     """
 
     places: Mapping[str, Any] = field(default_factory=dict)
@@ -27,27 +27,27 @@ class Constants:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Initialization:
-    """The initialization of a graph, as commands record it.
+    """A recorded initialization of a graph.
 
     Attributes:
         graph: The graph's bound inputs.
-        constants: The inputs that it makes constant.
+        constants: The inputs that it turns into constants.
     """
 
     graph: BoundInputs
     constants: Constants
 
     def take_effect(self) -> None:
-        """The commands were submitted: its constants are the graph's, if no others are."""
+        """Bind its constants to the graph when its commands are submitted; the first one wins."""
         self.graph.bind(self.constants)
 
 
 class BoundInputs:
-    """The inputs of one graph that are constants by now.
+    """The constant inputs of one graph; thread-safe.
 
     Attributes:
-        constants: They.
-        initialized: Whether commands that initialize the graph were submitted.
+        constants: The constant inputs.
+        initialized: Whether initialization commands were submitted.
     """
 
     def __init__(self) -> None:
@@ -57,32 +57,32 @@ class BoundInputs:
         self._lock = threading.Lock()
 
     def initialization(self, constants: Constants) -> Initialization:
-        """A new one, recorded; it takes effect when its commands are submitted."""
+        """Record an initialization, which takes effect when its commands are submitted."""
         made = Initialization(self, constants)
         self._recorded.add(made)
         return made
 
     def bind(self, constants: Constants) -> None:
-        """Take these, if the graph was not initialized before."""
+        """Make these inputs constant unless the graph is already initialized."""
         with self._lock:
             if not self.initialized:
                 self.constants = constants
                 self.initialized = True
 
     def release(self) -> None:
-        """Give the memory back; the graph cannot be run any more."""
+        """Release the memory; the graph cannot run any more."""
         with self._lock:
-            known, self.initialized = self.constants, True
-            self.constants = Constants(dict.fromkeys(known.places), known.shapes)
+            old, self.initialized = self.constants, True
+            self.constants = Constants(dict.fromkeys(old.places), old.shapes)
 
     def pending_names(self) -> frozenset[str]:
-        """Inputs that become constants with commands that are not submitted yet."""
+        """Return the inputs that unsubmitted initializations will turn into constants."""
         return frozenset(
             name for recorded in set(self._recorded) for name in recorded.constants.places
         )
 
     def check_free(self, what: str) -> None:
-        """Raise an InvalidStateError if inputs are constants, or will be."""
+        """Raise an InvalidStateError if any input is constant or will become so."""
         if self.constants.places or self.pending_names():
             raise InvalidStateError(
                 f"{what}: initialize_graph has made inputs of this graph constants; build one that"

@@ -1,4 +1,4 @@
-"""What bounds every operator of an engine."""
+"""The bounds of an engine's tensors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What bounds every operator of an engine.
+    """Bounds of every tensor of an engine.
 
     Attributes:
-        max_rank: Highest rank of a tensor.
-        max_tensor_bytes: Largest tensor in bytes.
+        max_rank: Highest rank.
+        max_tensor_bytes: Largest size in bytes.
     """
 
     max_rank: int = MAX_RANK

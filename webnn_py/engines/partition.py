@@ -1,7 +1,7 @@
-"""A graph in parts, each for one engine; knows engines by what they say alone.
+"""Partitions a graph into parts, each for one engine.
 
-The parts run one after the other, each as a whole. So they are convex: no value leaves a part and
-comes back into it by way of others.
+The parts run one after the other, each as a whole. So each part is convex: no path between two of
+its nodes leaves it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from webnn_py.core.gil_yield import checkpoints
 from webnn_py.ir import Graph, Node, Value, make_graph, titled
 
 E = TypeVar("E")
-"""An engine, or what stands for one."""
+"""An engine, or a placeholder in tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment(Generic[E]):
-    """A part of a graph.
+    """A part of a graph as a graph.
 
     Attributes:
-        engine: What runs it.
-        graph: Its nodes. Inputs and outputs are values of the whole graph.
+        engine: The engine that runs it.
+        graph: Its nodes; inputs and outputs are values of the whole graph.
     """
 
     engine: E
@@ -34,11 +34,11 @@ class Segment(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[E]):
-    """The nodes of a segment, by their places in the graph.
+    """The nodes of a segment by their indices.
 
     Attributes:
-        engine: What runs it.
-        places: In order.
+        engine: The engine that runs it.
+        places: Indices of its nodes in the graph, in order.
     """
 
     engine: E
@@ -51,20 +51,19 @@ def split(
     supports: Callable[[E, Node], bool],
     crossing_cost: Callable[[E], int],
 ) -> list[Part[E]]:
-    """The parts of a graph, in the order in which they run.
+    """Partition a graph; return the parts in the order of execution.
 
-    Each node goes to the first engine that supports it. A part that handles fewer elements than
-    crossing over to its engine takes time for goes to the engines after it, if those support all of
-    it.
+    Each node goes to the first engine that supports it. A part with fewer elements than its
+    engine's crossing cost goes to the next engines, if they support all its nodes.
 
     Args:
-        graph: What to split.
-        engines: In the order of preference.
-        supports: Whether an engine runs a node.
-        crossing_cost: See `Engine.crossing_cost`.
+        graph: The graph to partition.
+        engines: The engines in order of preference.
+        supports: Whether an engine supports a node.
+        crossing_cost: Returns `Engine.crossing_cost` of an engine.
 
     Raises:
-        NotSupportedError: No engine runs some node.
+        NotSupportedError: No engine supports a node.
     """
     choices = [_supporting(node, engines, supports) for node in checkpoints(graph.nodes)]
     costs = [crossing_cost(engine) for engine in engines]
@@ -81,7 +80,7 @@ def split(
                 small.setdefault(engine, []).extend(part)
         if not small:
             return [Part(engines[chosen[part[0]]], part) for part in found]
-        # One engine at a time: what comes from it may make parts of the others large enough.
+        # Move one engine's small parts at a time: they may make other engines' parts large enough.
         for place in small[min(small)]:
             choices[place] = choices[place][1:]
 
@@ -94,12 +93,12 @@ def _supporting(node: Node, engines: Sequence[E], supports: Callable[[E, Node], 
 
 
 def _elements(node: Node) -> int:
-    """What a node reads and makes."""
+    """Return the number of elements of a node's operands and outputs."""
     return sum(math.prod(value.shape) for value in (*node.operands, *node.outputs))
 
 
 class _Order:
-    """Which nodes of a graph wait for which; nodes are known by their places in it."""
+    """The dependences between the nodes of a graph, which are referred to by index."""
 
     def __init__(self, graph: Graph) -> None:
         made_at = {v: place for place, node in enumerate(graph.nodes) for v in node.outputs}
@@ -112,14 +111,13 @@ class _Order:
                     self._waits[place] += 1
 
     def parts(self, chosen: Sequence[int]) -> list[list[int]]:
-        """The places of nodes that run together, in an order in which they can.
+        """Group the nodes into parts and return these in a valid order of execution.
 
-        Each part takes all nodes of its engine that can run by then. It is the turn of the engine
-        from whose nodes there are the most changes of engine to the end: with two engines, there
-        are as few parts as can be.
+        Each part takes all ready nodes of its engine. The next engine is the one whose ready nodes
+        have the most engine changes ahead of them. With two engines this gives the fewest parts.
 
         Args:
-            chosen: The number of each node's engine.
+            chosen: Index of each node's engine.
         """
         changes = self._changes(chosen)
         waits = list(self._waits)
@@ -138,7 +136,7 @@ class _Order:
         while ready:
             engine = min(ready, key=lambda number: (-most[number], number))
             part = ready[engine]
-            for place in part:  # it grows meanwhile
+            for place in part:  # `add` appends to this list
                 for reader in self._readers[place]:
                     waits[reader] -= 1
                     if not waits[reader]:
@@ -148,7 +146,7 @@ class _Order:
         return parts
 
     def _changes(self, chosen: Sequence[int]) -> list[int]:
-        """The most changes of engine on a way from each node to an end."""
+        """Return for each node the most engine changes on any path from it to the end."""
         changes = [0] * len(chosen)
         for place in reversed(range(len(chosen))):
             for reader in self._readers[place]:
@@ -158,7 +156,7 @@ class _Order:
 
 
 def segments(graph: Graph, parts: Sequence[Part[E]]) -> list[Segment[E]]:
-    """The parts of a graph as graphs; of one that has its nodes at the same places, too."""
+    """Return the parts as graphs; `graph` may also be a copy with the same order of nodes."""
     if len(parts) == 1:
         return [Segment(parts[0].engine, graph)]
     read_in = _reading_parts(graph, parts)
@@ -176,7 +174,7 @@ def segments(graph: Graph, parts: Sequence[Part[E]]) -> list[Segment[E]]:
 
 
 def _reading_parts(graph: Graph, parts: Sequence[Part[E]]) -> Mapping[Value, int]:
-    """The number of the last part that reads each value."""
+    """Return the index of the last part that reads each value."""
     return {
         value: number
         for number, part in enumerate(parts)

@@ -1,4 +1,4 @@
-"""What the steps of a run take."""
+"""Measured times of runs and their steps, and the waits that make measurements fair."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from webnn_py.ops.flops import flops
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a run, measured.
+    """The measured time of one step of a run.
 
     Attributes:
-        name: What runs it: a kernel, or an engine.
-        nodes: What it computes.
-        seconds: That it took.
-        flop: Arithmetic operations.
-        bytes: That it reads and writes, each tensor once.
+        name: Name of the kernel or engine that runs it.
+        nodes: The nodes that it computes.
+        seconds: Its duration.
+        flop: Number of arithmetic operations.
+        bytes: Number of bytes that it reads and writes, each tensor once.
     """
 
     name: str
@@ -36,9 +36,10 @@ class StepTime:
 def step_of(
     name: str, nodes: Sequence[Node], seconds: float, count: Callable[[Node], int] = flops
 ) -> StepTime:
-    """The step that computes some nodes.
+    """Return the measured step of some nodes.
 
-    It reads what they do not make themselves, and writes what none of them reads.
+    It reads the operands that none of them computes, and writes the outputs that none of them
+    reads.
     """
     read = {value for node in nodes for value in node.operands}
     made = {value for node in nodes for value in node.outputs}
@@ -47,23 +48,23 @@ def step_of(
 
 
 CORE_FLOPS = 150e9
-"""Arithmetic operations a second, in float32, that few cores of a CPU exceed."""
+"""Arithmetic operations per second in float32 that few CPU cores exceed."""
 
 
 def least_seconds(nodes: Iterable[Node]) -> float:
-    """What a CPU takes to compute some nodes, at least."""
+    """Return a lower bound of the seconds that a CPU takes to compute some nodes."""
     return sum(map(flops, checkpoints(nodes))) / (CORE_FLOPS * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """One run, measured.
+    """The measured time of one run.
 
     Attributes:
-        steps: In the order in which they ran, the same for each run of an executable; none where
-            an engine does not tell.
-        seconds: The whole run, its steps not held apart.
-        clock: "gpu" where the device's own clock was read, else "host".
+        steps: The steps in the order of execution, the same for each run of an executable; empty if
+            the engine does not know them.
+        seconds: Duration of the whole run, measured without waits between steps.
+        clock: "gpu" if the device's own clock was read, else "host".
     """
 
     steps: tuple[StepTime, ...]
@@ -73,11 +74,11 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a device does at most, measured.
+    """The roofline of a device: its measured peak speeds.
 
     Attributes:
-        flops: Arithmetic operations a second, in float32.
-        bytes: Bytes read and written a second.
+        flops: Arithmetic operations per second in float32.
+        bytes: Bytes read and written per second.
     """
 
     flops: float
@@ -85,7 +86,7 @@ class Roof:
 
 
 def median_run(runs: Sequence[RunTime]) -> RunTime:
-    """The medians of several runs of one executable, step by step."""
+    """Return the medians of several runs of one executable, for each step."""
     steps = tuple(
         replace(same[0], seconds=statistics.median(step.seconds for step in same))
         for same in zip(*(run.steps for run in runs), strict=True)
@@ -94,62 +95,61 @@ def median_run(runs: Sequence[RunTime]) -> RunTime:
     return replace(runs[0], steps=steps, seconds=whole)
 
 
-PAUSE, LONGEST = 0.005, 0.1
-"""Seconds of a look at other threads (some systems count time in ticks of 0.004), and of all looks.
+IDLE_CHECK_SECONDS, MAX_IDLE_WAIT_SECONDS = 0.005, 0.1
+"""Duration of one check for busy threads, and of all checks.
 
-Those of ONNX Runtime spin for 0.025.
+Some systems count processor time in ticks of 0.004 s. ONNX Runtime's threads spin for 0.025 s.
 """
 
 
 def wait_for_threads() -> None:
-    """Wait until no thread of this process computes: those of a run before may spin for the next.
+    """Wait until no other thread of this process computes, for at most MAX_IDLE_WAIT_SECONDS.
 
-    What is measured then has its cores for itself, whatever ran before. Threads that go on are
-    waited for no longer than `LONGEST`.
+    An engine's threads may spin after a run; waiting gives the next measured run all cores.
     """
-    end = time.perf_counter() + LONGEST
+    end = time.perf_counter() + MAX_IDLE_WAIT_SECONDS
     while time.perf_counter() < end:
         spent = time.process_time()
-        time.sleep(PAUSE)
-        if time.process_time() - spent < PAUSE / 2:
+        time.sleep(IDLE_CHECK_SECONDS)
+        if time.process_time() - spent < IDLE_CHECK_SECONDS / 2:
             return
 
 
-STEADY, LONGEST_RISE = 1.0, 4.0
-"""Seconds for which hardware is no faster once its clock is up, and after which it is, or never.
+STEADY_SECONDS, MAX_RISE_SECONDS = 1.0, 4.0
+"""Time without improvement after which the clock counts as steady, and longest wait for that.
 
-An H100 that has rested for a second takes up to two to raise its clock from 345 MHz to 1980, in
-steps of up to 0.6.
+After a second of rest, an H100 takes up to 2 s to raise its clock from 345 to 1,980 MHz, in steps
+of up to 0.6 s.
 """
-FASTER = 0.98
-"""Of the time of the fastest run, what is no chance."""
+IMPROVEMENT_RATIO = 0.98
+"""Largest ratio of a run's time to the best one that counts as an improvement and not as noise."""
 
 
 def until_steady(
     run: Callable[[], float], enough: float = 0.0, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Run again and again until that gets no faster: hardware that has rested is slow at first.
+    """Repeat a run until it gets no faster, because idle hardware starts with a low clock.
 
     Args:
-        run: Returns the seconds that it took, however it knows.
-        enough: As fast as it gets, as far as is known.
-        clock: Tells seconds.
+        run: Function that runs once and returns the seconds taken.
+        enough: Known best time in seconds, at which to stop.
+        clock: Function that returns the time in seconds.
 
     Returns:
-        Those of the fastest run.
+        The seconds of the fastest run.
     """
     best, begin = run(), clock()
     improved = begin
-    while best > enough and clock() < min(improved + STEADY, begin + LONGEST_RISE):
+    while best > enough and clock() < min(improved + STEADY_SECONDS, begin + MAX_RISE_SECONDS):
         taken = run()
-        if taken < FASTER * best:
+        if taken < IMPROVEMENT_RATIO * best:
             improved = clock()
         best = min(best, taken)
     return best
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """The seconds that a call takes."""
+    """Return the seconds that a call takes."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin

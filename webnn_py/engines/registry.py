@@ -1,8 +1,8 @@
-"""The engines that CPU contexts can have, by name: our own, and those that packages add.
+"""The registry of engines for CPU contexts: built-in ones and those of other packages.
 
-A package adds one by an entry point of the group `webnn_py.engines`: its name is the engine's, and
-it refers to what makes the engine, such as its class. Where several packages have one of the same
-name, the first on `sys.path` counts, as with modules.
+A package adds an engine by an entry point of the group `webnn_py.engines`. The entry point has the
+engine's name and refers to its factory, such as its class. If several packages use one name, the
+first on `sys.path` counts, as for modules.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from webnn_py.engines.fastest import FastestEngine
 from webnn_py.engines.host import HostEngine
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint  # imported late: 15 ms
+    from importlib.metadata import EntryPoint  # a late import elsewhere: it takes 15 ms
 
 GROUP = "webnn_py.engines"
 FALLBACK = "reference"
+"""The engine that supports every node and runs what others do not."""
 OTHER_NAMES = {
     **dict.fromkeys(("ort", "onnx", "onnx-runtime"), "onnxruntime"),
     **dict.fromkeys(("ov", "vino"), "openvino"),
     **dict.fromkeys(("numpy", "cpu"), FALLBACK),
     **dict.fromkeys(("wgpu", "cuda", "vulkan"), "webgpu"),
 }
-"""What engines are called elsewhere."""
-"""The engine that runs everything, and what others do not."""
+"""Engine names by other common names, for suggestions in messages."""
 RESERVED = ("auto", "fastest", "webgpu")
-"""Names that mean something else."""
+"""Names that no registered engine may have."""
 
-Make = Callable[..., HostEngine]
-"""Makes an engine; its keyword arguments are the engine's options."""
+Factory = Callable[..., HostEngine]
+"""Function that creates an engine; its keyword arguments are the engine's options."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class _BuiltIn:
     """An engine of this package.
 
     Attributes:
-        module: Imported when the engine is first used.
-        name: Of its class.
-        needs: The distribution that it runs on, which imports under the same name.
-        others: What it needs besides; the same.
+        module: Name of its module, which is imported at first use.
+        name: Name of its class.
+        needs: Distribution that it runs on, with the import name of the same spelling.
+        others: Further distributions that it needs.
     """
 
     module: str
@@ -59,73 +59,73 @@ class _Own:
     others: tuple[str, ...] = ()
 
     @property
-    def installed(self) -> bool:
-        """Whether it can be made here."""
-        return not self.lacking
+    def is_installed(self) -> bool:
+        """Whether all its distributions are installed."""
+        return not self.missing
 
     @property
-    def lacking(self) -> list[str]:
-        """What of it is not installed."""
+    def missing(self) -> list[str]:
+        """Distributions that are not installed."""
         needed = (self.needs, *self.others)
         return [name for name in needed if not _can_import(name)]
 
-    def load(self) -> Make:
-        """The class."""
-        made: Make = getattr(importlib.import_module(self.module), self.name)
-        return made
+    def load(self) -> Factory:
+        """Import the engine's class."""
+        factory: Factory = getattr(importlib.import_module(self.module), self.name)
+        return factory
 
 
 def _can_import(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ImportError:  # of a finder that refuses it
+    except ImportError:  # raised by a finder
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The entry points that there were.
+class _EntryPointCache:
+    """The entry points of installed packages.
 
     Attributes:
-        path: `sys.path` at that time.
-        points: By name.
+        path: `sys.path` at the time of the search.
+        points: The entry points by name.
     """
 
     path: tuple[str, ...]
     points: Mapping[str, EntryPoint]
 
 
-_OWN = {
-    FALLBACK: _Own("webnn_py.engines.reference", "ReferenceEngine", needs="numpy"),
-    "onnxruntime": _Own(
+_BUILT_IN = {
+    FALLBACK: _BuiltIn("webnn_py.engines.reference", "ReferenceEngine", needs="numpy"),
+    "onnxruntime": _BuiltIn(
         "webnn_py.engines.onnxruntime",
         "OnnxRuntimeEngine",
         needs="onnxruntime",
         others=("onnx",),
     ),
-    "openvino": _Own(
+    "openvino": _BuiltIn(
         "webnn_py.engines.openvino", "OpenVinoEngine", needs="openvino", others=("onnx",)
     ),
 }
-FAST = tuple(name for name in _OWN if name != FALLBACK)
-"""Those in which "auto" looks for one that is installed, in this order."""
-_registered: dict[str, Make] = {}
-_found = _Found((), {})
+FAST = tuple(name for name in _BUILT_IN if name != FALLBACK)
+"""The engines among which "auto" picks the first installed one."""
+_registered: dict[str, Factory] = {}
+_entry_point_cache = _EntryPointCache((), {})
 _lock = threading.Lock()
 
 
-def register_engine(name: str, make: Make) -> None:
-    """Add an engine for CPU contexts of this process, or replace one that was added.
+def register_engine(name: str, make: Factory) -> None:
+    """Register an engine for CPU contexts of this process, or replace a registered one.
 
-    It goes before a package's of the same name.
+    It takes precedence over a package's engine of the same name.
 
     Args:
-        name: By which `engine=` chooses it.
-        make: Called for each context; gives a new `HostEngine`, as its class does. Its keyword
-            arguments are what `engine_options` takes.
+        name: The name for `engine=`.
+        make: Factory, called once for each context, that returns a new `HostEngine`, such as its
+            class. Its keyword arguments are the engine's options (`engine_options`).
 
     Raises:
-        ValidationError: The name is webnn_py's own or not a string, or `make` cannot be called.
+        ValidationError: The name is reserved or not a string, or `make` is not callable.
     """
     if not isinstance(name, str) or not name:
         raise ValidationError(f"name: got {shown(name)}, expected a string with characters")
@@ -138,20 +138,22 @@ def register_engine(name: str, make: Make) -> None:
 
 
 def _is_taken(name: str) -> bool:
-    return name in _OWN or name in RESERVED
+    return name in _BUILT_IN or name in RESERVED
 
 
 def engine_names() -> list[str]:
-    """The names of all engines that there are."""
-    own = [name for name, engine in _OWN.items() if engine.installed]
+    """Return the names of all installed and registered engines."""
+    own = [name for name, engine in _BUILT_IN.items() if engine.is_installed]
     return [*dict.fromkeys([*own, *_registered, *_entry_points()])]
 
 
 def installed_engines() -> dict[str, str]:
-    """The engines that are installed, by name: what each runs on or comes from, with version."""
+    """Return the package and version that each installed engine runs on or comes from, by name."""
     from importlib.metadata import version
 
-    found = {n: f"{own.needs} {version(own.needs)}" for n, own in _OWN.items() if own.installed}
+    found = {
+        n: f"{own.needs} {version(own.needs)}" for n, own in _BUILT_IN.items() if own.is_installed
+    }
     for name, point in _entry_points().items():
         dist = point.dist
         found[name] = point.value if dist is None else f"{dist.name} {dist.version}"
@@ -159,53 +161,55 @@ def installed_engines() -> dict[str, str]:
 
 
 def make_engine(name: str, options: Mapping[str, Any]) -> HostEngine:
-    """A new engine.
+    """Create an engine.
 
     Args:
-        name: "auto" for the first of `FAST` that is installed, "fastest" for one that measures
-            all of them for each graph, or the name of one.
-        options: What it is told, by name.
+        name: "auto" for the first installed engine of `FAST`, "fastest" for one that measures all
+            of them for each graph, or an engine's name.
+        options: The engine's options by name.
 
     Raises:
-        NotSupportedError: There is none of this name, or what it runs on is not installed.
-        ValidationError: It has no such option.
-        OperationError: It could not be made.
+        NotSupportedError: There is no engine of this name, or its package is not installed.
+        ValidationError: The engine has no such option.
+        OperationError: Creating the engine failed.
     """
-    wanted = default_engine() if name == "auto" else name
+    actual = default_engine() if name == "auto" else name
     if name in ("auto", "fastest") and default_engine() == FALLBACK:
-        _say_once()
+        _warn_once()
     if name == "fastest":
         return fastest_engine(options)
-    made = _make(wanted, _loaded(wanted), options)
-    if not isinstance(made, HostEngine):
+    engine = _create(actual, _factory(actual), options)
+    if not isinstance(engine, HostEngine):
         raise OperationError(
-            f"engine {shown(wanted)}: what makes it gave {type_name(made)}, expected a HostEngine"
+            f"engine {shown(actual)}: what makes it gave {type_name(engine)}, expected a HostEngine"
         )
-    made.name = wanted
-    return made
+    engine.name = actual
+    return engine
 
 
 def default_engine() -> str:
-    """The name of the engine that "auto" stands for here."""
-    return next((name for name in FAST if _OWN[name].installed), FALLBACK)
+    """Return the name of the engine that "auto" selects on this machine."""
+    return next((name for name in FAST if _BUILT_IN[name].is_installed), FALLBACK)
 
 
 def fastest_engine(options: Mapping[str, Any], anew: bool = False) -> FastestEngine:
-    """What "fastest" stands for here.
+    """Create the engine that "fastest" selects on this machine.
 
     Args:
-        options: What the engines are told.
-        anew: Measure what is remembered, too.
+        options: The engines' options.
+        anew: Ignore cached measurements.
     """
-    there = [name for name in FAST if _OWN[name].installed]
-    small = [make_engine(FALLBACK, {} if there else options)]
-    engines = [make_engine(name, options) for name in there]
+    names = [name for name in FAST if _BUILT_IN[name].is_installed]
+    small = [make_engine(FALLBACK, {} if names else options)]
+    engines = [make_engine(name, options) for name in names]
     return FastestEngine(engines or small, small if engines else (), anew, options)
 
 
 @functools.cache
-def _say_once() -> None:
-    packages = ", or ".join(" ".join((_OWN[name].needs, *_OWN[name].others)) for name in FAST)
+def _warn_once() -> None:
+    packages = ", or ".join(
+        " ".join((_BUILT_IN[name].needs, *_BUILT_IN[name].others)) for name in FAST
+    )
     LOG.warning(
         "no fast engine is installed for CPU contexts: the reference engine runs graphs, which is"
         " right and slow; pip install %s, for a fast one",
@@ -213,76 +217,76 @@ def _say_once() -> None:
     )
 
 
-def _loaded(name: str) -> Make:
-    """What makes the engine of a name."""
+def _factory(name: str) -> Factory:
+    """Return the factory of an engine; import it if need be."""
     if name in _registered:
         return _registered[name]
-    source = _OWN.get(name) or _entry_point(name)
+    source = _BUILT_IN.get(name) or _entry_point(name)
     if source is None:
-        there = ", ".join(map(shown, ("auto", *engine_names(), "fastest")))
+        names = ", ".join(map(shown, ("auto", *engine_names(), "fastest")))
         meant = did_you_mean(name, engine_names(), OTHER_NAMES)
-        raise NotSupportedError(f"engine {shown(name)} is not there; use one of {there}{meant}")
-    if isinstance(source, _Own) and not source.installed:
+        raise NotSupportedError(f"engine {shown(name)} is not there; use one of {names}{meant}")
+    if isinstance(source, _BuiltIn) and not source.is_installed:
         raise NotSupportedError(
-            f"engine {name!r} needs the package {source.lacking[0]}, which is not installed"
+            f"engine {name!r} needs the package {source.missing[0]}, which is not installed"
         )
     try:
-        make: Make = source.load()
-    except MLError:  # what it runs on is too old
+        factory: Factory = source.load()
+    except MLError:  # the version of its package is too old
         raise
     except ImportError as error:
         raise NotSupportedError(
             f"engine {shown(name)} cannot be imported: {describe_error(error)}"
         ) from error
-    except Exception as error:  # whatever a package raises
+    except Exception as error:  # a package may raise anything
         raise OperationError(
             f"engine {shown(name)} cannot be imported: {describe_error(error)}"
         ) from error
-    return make
+    return factory
 
 
-def _make(name: str, make: Make, options: Mapping[str, Any]) -> object:
+def _create(name: str, factory: Factory, options: Mapping[str, Any]) -> object:
     if options:
-        _check_options(name, make, options)
+        _check_options(name, factory, options)
     try:
-        return make(**options)
+        return factory(**options)
     except MLError:
         raise
-    except Exception as error:  # whatever a package raises
+    except Exception as error:  # a package may raise anything
         raise OperationError(
             f"engine {shown(name)} cannot be made: {describe_error(error)}"
         ) from error
 
 
-def _check_options(name: str, make: Make, options: Mapping[str, Any]) -> None:
-    """Every option is one that what makes the engine declares."""
+def _check_options(name: str, factory: Factory, options: Mapping[str, Any]) -> None:
+    """Check that the factory declares every option."""
     try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # such as of a class in C: it will tell
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # no signature, as for classes in C: the call itself checks
         return
-    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    unknown = [option for option in options if option not in known]
+    declared = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [option for option in options if option not in declared]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        there = f"it has {', '.join(map(shown, known))}" if known else "it has none"
-        raise ValidationError(f"engine {shown(name)} has no option {shown(unknown[0])}; {there}")
+        choices = f"it has {', '.join(map(shown, declared))}" if declared else "it has none"
+        raise ValidationError(f"engine {shown(name)} has no option {shown(unknown[0])}; {choices}")
 
 
 def _entry_point(name: str) -> EntryPoint | None:
-    """Of a package's engine; looked for anew only where it was not found before."""
-    known = _found
-    if known.path == tuple(sys.path) and name in known.points:
-        return known.points[name]
+    """Return the entry point of an engine; search the packages again only if it is not cached."""
+    cached = _entry_point_cache
+    if cached.path == tuple(sys.path) and name in cached.points:
+        return cached.points[name]
     return _entry_points().get(name)
 
 
 def _entry_points() -> Mapping[str, EntryPoint]:
-    """Those of all packages: this reads a file of every one."""
+    """Search all packages for entry points, which reads a file of each package."""
     from importlib.metadata import entry_points
 
-    global _found
+    global _entry_point_cache
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         if not _is_taken(point.name):
             points.setdefault(point.name, point)
-    _found = _Found(tuple(sys.path), points)
+    _entry_point_cache = _EntryPointCache(tuple(sys.path), points)
     return points

@@ -229,8 +229,9 @@ class Convolution:
             output_padding: Rows and columns to add at the bottom and the right, fewer than the
                 stride.
             output_sizes: Height and width of the output; overrides `output_padding`.
-            groups: Number of independent groups of input and output channels; it must divide the
-                input channels.
+            groups: Number of independent groups of input and output channels. If it does not divide
+                the input channels, the graph is valid, as in the specification, but no engine
+                computes it (OperationError).
             input_layout: Order of the input's and output's dimensions.
             filter_layout: Order of the filter's dimensions.
 

@@ -29,7 +29,7 @@ def test_tune_measures_and_remembers(
     network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = told(capsys, "tune", network)
-    installed = {name for name in registry.FAST if registry._OWN[name].installed}
+    installed = {name for name in registry.FAST if registry._BUILT_IN[name].is_installed}
     assert installed <= set(found["seconds"]) <= {*installed, registry.FALLBACK}
     assert found["engine"] == min(found["seconds"], key=found["seconds"].get)
     monkeypatch.setattr(fastest.FastestEngine, "_measured", None)  # it is remembered

@@ -237,9 +237,9 @@ def test_numpy_is_tried_where_runs_are_short() -> None:
 def nothing_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     real = registry._can_import
     monkeypatch.setattr(registry, "_can_import", lambda name: name != "onnx" and real(name))
-    registry._say_once.cache_clear()
+    registry._warn_once.cache_clear()
     yield
-    registry._say_once.cache_clear()
+    registry._warn_once.cache_clear()
 
 
 @pytest.mark.usefixtures("nothing_fast")
@@ -258,7 +258,7 @@ def test_without_any_the_reference_runs_and_it_is_said_once(
 
 @pytest.mark.parametrize("name", registry.FAST)
 def test_auto_takes_the_first_that_is_installed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    if not registry._OWN[name].installed:
+    if not registry._BUILT_IN[name].is_installed:
         pytest.skip(f"{name} is not installed")
     real = registry._can_import
     others = set(registry.FAST[: registry.FAST.index(name)])
@@ -270,7 +270,7 @@ def test_auto_takes_the_first_that_is_installed(monkeypatch: pytest.MonkeyPatch,
 def test_installed_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "time", time)
     monkeypatch.setattr(fastest, "SECONDS", 0.03)
-    if not all(registry._OWN[name].installed for name in registry.FAST):
+    if not all(registry._BUILT_IN[name].is_installed for name in registry.FAST):
         pytest.skip("onnxruntime and openvino are not both installed")
     with ml.create_context_sync(engine="fastest", engine_options={"threads": 1}) as context:
         graph = product(context)

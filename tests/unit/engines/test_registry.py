@@ -21,13 +21,13 @@ from webnn_py.engines import registry
 from webnn_py.engines.base import Engine
 from webnn_py.engines.reference import ReferenceEngine
 
-OWN = [name for name, engine in registry._OWN.items() if engine.installed]
+OWN = [name for name, engine in registry._BUILT_IN.items() if engine.is_installed]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(registry, "_found", registry._Found((), {}))
+    monkeypatch.setattr(registry, "_entry_point_cache", registry._EntryPointCache((), {}))
 
 
 @pytest.fixture
