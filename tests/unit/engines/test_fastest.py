@@ -138,7 +138,7 @@ def test_what_was_measured_is_not_measured_again(folder: Path) -> None:
 
 
 def test_what_is_remembered_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "MOST_BYTES", 60)
+    monkeypatch.setattr(fastest, "MAX_CACHE_BYTES", 60)
     with context_on(FastestEngine([Slow("one", 0)])) as context:
         for size in range(1, 9):
             b = MLGraphBuilder(context)
@@ -269,7 +269,7 @@ def test_auto_takes_the_first_that_is_installed(monkeypatch: pytest.MonkeyPatch,
 
 def test_installed_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "time", time)
-    monkeypatch.setattr(fastest, "SECONDS", 0.03)
+    monkeypatch.setattr(fastest, "MEASURE_SECONDS", 0.03)
     if not all(registry._BUILT_IN[name].is_installed for name in registry.FAST):
         pytest.skip("onnxruntime and openvino are not both installed")
     with ml.create_context_sync(engine="fastest", engine_options={"threads": 1}) as context:
