@@ -14,7 +14,11 @@ from tests.graphs import Build, normal
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler import kernels as templates
 from webnn_py.engines.webgpu.compiler.fusing import op_traits
-from webnn_py.engines.webgpu.compiler.fusing.fusion import RECOMPUTE_LIMIT, SIZE_LIMIT, Fusion
+from webnn_py.engines.webgpu.compiler.fusing.fusion import (
+    MAX_INLINE_ELEMENTS,
+    MAX_RECOMPUTED_OPS,
+    Fusion,
+)
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
@@ -54,12 +58,12 @@ def read_twice(b: MLGraphBuilder) -> Outputs:
 
 
 def cheap(b: MLGraphBuilder) -> Outputs:
-    x = repeated(b, image(b), RECOMPUTE_LIMIT)
+    x = repeated(b, image(b), MAX_RECOMPUTED_OPS)
     return {"y": b.add(b.neg(x), b.abs(x))}
 
 
 def dear(b: MLGraphBuilder) -> Outputs:
-    x = repeated(b, image(b), RECOMPUTE_LIMIT + 1)
+    x = repeated(b, image(b), MAX_RECOMPUTED_OPS + 1)
     return {"y": b.add(b.neg(x), b.abs(x))}
 
 
@@ -246,13 +250,13 @@ def test_twice_the_nodes_are_twice_the_work(step: Step) -> None:
     compiled(chain(step, 64))  # what is made once a process
     few, many = (_Calls().of(chain(step, length)) for length in (300, 600))
     assert many.count < 2.2 * few.count
-    assert many.deepest == few.deepest < 12 * SIZE_LIMIT
+    assert many.deepest == few.deepest < 12 * MAX_INLINE_ELEMENTS
 
 
 @pytest.mark.parametrize("step", [_exp, _mixed])
 def test_a_chain_of_twenty_thousand(step: Step) -> None:
     graph = chain(step, 20_000)
-    assert 20_000 / SIZE_LIMIT <= compiled(graph) <= 2 * 20_000 / SIZE_LIMIT
+    assert 20_000 / MAX_INLINE_ELEMENTS <= compiled(graph) <= 2 * 20_000 / MAX_INLINE_ELEMENTS
 
 
 LOOPS: dict[str, Callable[[MLGraphBuilder, MLOperand], MLOperand]] = {

@@ -19,14 +19,13 @@ from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler import horizontal_fusion
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph, written
 from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
-from webnn_py.engines.webgpu.compiler.fusing.parallel_products import products_beside
 from webnn_py.engines.webgpu.compiler.horizontal_fusion import (
-    MOST_INVOCATIONS,
+    MAX_INVOCATIONS,
     WINDOW,
     fuse_abreast,
 )
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
-from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of, parallel_products
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
@@ -219,7 +218,7 @@ def test_workgroups_of_other_sizes_stay_apart() -> None:
 
 
 def test_large_kernels_stay_apart() -> None:
-    size = int((4 * MOST_INVOCATIONS) ** 0.5)
+    size = int((4 * MAX_INVOCATIONS) ** 0.5)
 
     def network(b: MLGraphBuilder) -> Outputs:
         x = b.input("x", "float32", [size, size])
@@ -253,7 +252,7 @@ def test_products_beside_others_have_workgroups_of_one_size() -> None:
         return {"y": layer(b, one, 512), "z": b.concat([other, x], 1)}
 
     graph = legal(network, GPU)
-    (beside,) = products_beside(Fusion(graph, GPU))
+    (beside,) = parallel_products(Fusion(graph, GPU))
     assert [value.shape[1] for value in beside] == [128, 16]
     apart = [kernel for kernel in kernels_of(graph, GPU) if kernel.roots[0] in beside]
     assert sizes(apart) == {"64"}

@@ -21,7 +21,7 @@ CHANNELS = 4
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that could run side by side stay apart."""
-    monkeypatch.setattr(horizontal_fusion, "MOST_INVOCATIONS", 0)
+    monkeypatch.setattr(horizontal_fusion, "MAX_INVOCATIONS", 0)
 
 
 def compiled(what: Build, **features: Any) -> Compiled:

@@ -1,4 +1,4 @@
-"""The shapes of attention's kernel, and which of them suits a node."""
+"""Tiles of the attention kernel, and the choice of a node's tile."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node
 
 DOWN, ACROSS = 4, 16
-"""Invocations of a team by the queries and by the keys that they take."""
+"""Invocations of a team along its queries and along its keys."""
 
 TEAM = DOWN * ACROSS
 
 DEPTH = 8
-"""Vec4s along the depth that are in workgroup memory at once, at most."""
+"""The most vec4s along the depth that workgroup memory holds at once."""
 
-FEW_WORKGROUPS = 150
-"""Of one vec4 of queries each: up to here processors are left for more teams."""
+MAX_TEAM_WORKGROUPS = 150
+"""Workgroups of the smallest tile up to which processors are left for a second team."""
 
-LONG = 512
-"""Keys from which workgroups of more queries pay, as they read the keys less often."""
+MIN_WIDE_KEYS = 512
+"""Keys from which workgroups of more queries are faster, as they read the keys less often."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """The shape of a kernel.
+    """A tile of the attention kernel.
 
     Attributes:
-        fours: Vec4s of queries of an invocation.
-        keys: Keys of an invocation, of those that a team takes at once.
-        teams: Teams of a workgroup, which share its queries and divide the keys.
+        fours: Vec4s of queries per invocation.
+        keys: Keys per invocation, among those that a team processes at once.
+        teams: Teams per workgroup. They share its queries and divide the keys.
     """
 
     fours: int = 1
@@ -41,26 +41,26 @@ class AttentionTile:
 
     @property
     def each(self) -> int:
-        """Queries of an invocation."""
+        """Queries per invocation."""
         return 4 * self.fours
 
     @property
     def rows(self) -> int:
-        """Queries of a workgroup."""
+        """Queries per workgroup."""
         return DOWN * self.each
 
     @property
     def columns(self) -> int:
-        """Keys that a team takes at once."""
+        """Keys that a team processes at once."""
         return ACROSS * self.keys
 
     @property
     def invocations(self) -> int:
-        """Of a workgroup."""
+        """Invocations per workgroup."""
         return TEAM * self.teams
 
     def fits(self, compute: Literal["f32", "f16"], features: Features) -> bool:
-        """Whether a device has the memory and the invocations that a workgroup takes, at most."""
+        """Whether a device has the memory and invocations that a workgroup needs at most."""
         size = {"f32": 4, "f16": 2}[compute]
         held = self.columns * (DEPTH + 1)
         weights = self.columns * DOWN * self.fours
@@ -70,16 +70,16 @@ class AttentionTile:
 
 
 SMALLEST = AttentionTile()
-"""The shape that the limits of every device allow: all of 16 KiB."""
+"""The tile that fits every device: it uses all of 16 KiB."""
 
 
 def tile_for(node: Node, compute: Literal["f32", "f16"], features: Features) -> AttentionTile:
-    """The shape with which a node of ATTENTION takes the least time, of those that are possible."""
+    """Return the fastest tile for a node of ATTENTION that fits the device."""
     _, keys, *_ = node.operands
     *batch, rows, _ = node.output.shape
     workgroups = sampled(math.prod(batch) * -(-rows // SMALLEST.rows))
-    if compute == "f16" or workgroups <= FEW_WORKGROUPS:
+    if compute == "f16" or workgroups <= MAX_TEAM_WORKGROUPS:
         wanted = AttentionTile(teams=2)
     else:
-        wanted = AttentionTile(fours=2 if keys.shape[-1] >= LONG else 1)
+        wanted = AttentionTile(fours=2 if keys.shape[-1] >= MIN_WIDE_KEYS else 1)
     return wanted if wanted.fits(compute, features) else SMALLEST

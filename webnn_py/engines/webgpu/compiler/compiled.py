@@ -1,4 +1,4 @@
-"""What the compiler makes of a graph: kernels, and a plan of the buffers between them."""
+"""Compiled graphs: kernels, and a plan of the buffers between them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ Tell = Callable[[Kernel], None]
 
 @dataclass(frozen=True)
 class Compiled:
-    """A graph compiled for devices with some features, and for some sizes.
+    """A graph compiled for one set of device features and one set of sizes.
 
-    What runs needs `template` and the numbers for these sizes alone; the rest is made when it is
-    asked for.
+    Runs need only `template` and the numbers for these sizes. The rest is made on first use.
 
     Attributes:
-        ends: Inputs, constants and outputs, as of `graph`, without nodes.
-        features: What the code relies on.
-        template: What other sizes have, too.
-        words: All that kernels read from a uniform buffer.
+        ends: The inputs, constants and outputs of `graph`, without its nodes.
+        features: Features of the device that the code relies on.
+        template: The parts that other sizes share.
+        words: All words that kernels read from a uniform buffer.
         make_kernels: Makes `kernels`.
         make_graph: Makes `graph`.
         numbers: The template's traced numbers for these sizes.
-        is_far: What was estimated is of sizes far from these; compiled for them, it may be faster.
+        is_far: Estimates are for sizes far from these; compiling for these may be faster.
     """
 
     ends: Graph
@@ -47,10 +46,10 @@ class Compiled:
 
     @staticmethod
     def of(graph: Graph, features: Features, kernels: Sequence[Kernel]) -> Compiled:
-        """A graph whose kernels are written for its sizes.
+        """Return a graph whose kernels are written for its sizes.
 
         Raises:
-            NotSupportedError: A kernel would need more than the devices have.
+            NotSupportedError: A kernel needs more bindings than the devices have.
         """
         words: list[int] = []
         reads: list[range] = []
@@ -62,7 +61,7 @@ class Compiled:
 
     @functools.cached_property
     def kernels(self) -> Sequence[Kernel]:
-        """In the order in which they run."""
+        """The kernels in the order in which they run."""
         return self.make_kernels()
 
     @property
@@ -72,26 +71,26 @@ class Compiled:
 
     @functools.cached_property
     def plan(self) -> Plan[Value]:
-        """Which buffer each intermediate value of the template lies in."""
+        """The buffer of each intermediate value of the template."""
         template, sizes = self.template, self.value_sizes()
         most = peak_bytes(lifetimes(steps_of(template.kernels), sizes), sizes)
         return Plan(template.slots, template.buffer_sizes(sizes), most)
 
     def value_sizes(self) -> dict[Value, int]:
-        """Bytes of each intermediate value of the template."""
+        """Return the bytes of each intermediate value of the template."""
         return self.template.value_sizes(self.numbers)
 
     @functools.cached_property
     def graph(self) -> Graph:
-        """What the kernels compute, in operators that they can."""
+        """The graph after legalization, which the kernels compute."""
         return self.make_graph()
 
     def code(self) -> str:
-        """The WGSL of every kernel, each once."""
+        """Return the WGSL of every kernel, each text once."""
         return "\n".join(dict.fromkeys(f"// {k.name}\n{k.code}" for k in self.kernels))
 
     def nodes(self) -> list[tuple[Node, ...]]:
-        """What each kernel computes: the nodes of its roots."""
+        """Return the nodes that each kernel computes."""
         made = self.nodes_of_roots()
         return [
             tuple(dict.fromkeys(node for root in kernel.roots for node in made[root]))
@@ -99,9 +98,9 @@ class Compiled:
         ]
 
     def nodes_of_roots(self) -> dict[Value, tuple[Node, ...]]:
-        """The node of each root, after those on the way to it.
+        """Return the nodes that compute each root, the root's own node last.
 
-        A concat that has no kernel is with its readers.
+        A concat without a kernel belongs to its readers.
         """
         producers = self.graph.producers
         roots = {root for kernel in self.kernels for root in kernel.roots}
@@ -121,9 +120,9 @@ class Compiled:
         return made
 
     def describe(self) -> str:
-        """Every kernel with its workgroups and buffers, and the plan's sizes.
+        """List every kernel with its workgroups and buffers, and the plan's sizes.
 
-        "%3 in %7" is a value that lies in another one's buffer.
+        "%3 in %7" is a value that lies in the buffer of another.
         """
         known = {*self.graph.inputs, *self.graph.constants, *self.graph.producers}
         targets = dict.fromkeys(part.value for kernel in self.kernels for part in kernel.writes)
@@ -160,12 +159,12 @@ def compile_graph(
 
     Args:
         graph: The graph.
-        features: What the devices have.
-        tell: Told of each kernel as it is written, alike ones once; most stay as they are.
-        cached: Take kernels from disk that were written before, and keep those that are written.
+        features: The devices.
+        tell: Called with each kernel as it is written, once per text. Most are final.
+        cached: Use the cache of kernels on disk.
 
     Raises:
-        NotSupportedError: A kernel would need more than the devices have.
+        NotSupportedError: A kernel needs more than the devices have.
     """
     legal = legalize(graph, features)
     kernels = (_known_kernels if cached else _write)(legal, features, tell)
@@ -173,7 +172,7 @@ def compile_graph(
 
 
 def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
-    """The kernels of a graph, from disk if they are there."""
+    """Return the kernels of a graph from the cache on disk, or write and cache them."""
     known = KnownKernels(graph, features)
     found: Sequence[Kernel] | None = known.load()
     if found is None:
@@ -183,14 +182,14 @@ def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Ker
 
 
 def _write(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
-    """The kernels of a graph, alike ones with the same code."""
+    """Return the kernels of a graph; those that differ in numbers alone share their code."""
     from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
     return share(written(graph, features, tell), features)
 
 
 def written(graph: Graph, features: Features, tell: Tell = lambda kernel: None) -> list[Kernel]:
-    """The kernels of a graph, each with all its numbers in its code."""
+    """Return the kernels of a graph, each with all its numbers in its code."""
     from webnn_py.engines.webgpu.compiler.horizontal_fusion import fuse_abreast
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 

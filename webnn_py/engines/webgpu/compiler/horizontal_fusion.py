@@ -1,7 +1,7 @@
-"""Kernels that do not depend on each other as one dispatch: horizontal fusion.
+"""Horizontal fusion: independent kernels run as one dispatch.
 
-Dispatches run one after the other where one writes a buffer that another one uses, and a small
-kernel leaves most of a large GPU idle.
+A small kernel leaves most of a large GPU idle, and dispatches that share a written buffer run one
+after the other.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel, Shader
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Value
 
-MOST_INVOCATIONS = 3000 * 64
-"""Of a kernel that leaves processors idle."""
+MAX_INVOCATIONS = 3000 * 64
+"""Invocations of a kernel up to which it leaves processors of a large GPU idle."""
 
-MAX_QUICK_MULTIPLICATIONS = 4_000
-"""Characters that drivers compile in 50 ms. As one, kernels take them longer than by themselves,
-most of all those that differ in their buffers alone, and are compiled once."""
+MAX_EARLY_WGSL_CHARS = 4_000
+"""Characters of WGSL that drivers compile in 50 ms.
+
+A fused kernel compiles more slowly than its parts, above all than parts that differ only in their
+buffers, which share a pipeline.
+"""
 
 WINDOW = 24
-"""Kernels among which others are looked for: results of those far behind would wait for long."""
+"""Kernels among which independent ones are looked for, so that no early result waits long."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """A kernel that waits for its turn.
+    """A kernel that is not yet emitted.
 
     Attributes:
         kernel: The kernel.
@@ -50,11 +53,11 @@ class _Step:
 
 
 def fuse_abreast(kernels: Iterable[Kernel], features: Features) -> Iterator[Kernel]:
-    """The kernels, those that can run side by side as one.
+    """Yield kernels in an order that keeps dependencies, with independent ones fused.
 
     Args:
-        kernels: In order.
-        features: What the device has. Software adapters gain nothing.
+        kernels: Kernels in order.
+        features: The device. Software adapters gain nothing, so their kernels stay as they are.
     """
     if features.kind == "cpu":
         yield from kernels
@@ -71,7 +74,7 @@ def fuse_abreast(kernels: Iterable[Kernel], features: Features) -> Iterator[Kern
 
 
 def _next(waiting: dict[int, _Step], features: Features) -> Kernel:
-    """Take the first kernel that waits, and those that can run beside it."""
+    """Remove the first waiting kernel and those that can run beside it; return them as one."""
     first, *others = waiting
     chosen = [first]
     if waiting[first].shader is not None:
@@ -93,10 +96,10 @@ def _pairs(steps: Iterable[_Step]) -> list[tuple[Kernel, Shader]]:
 
 
 class _Order:
-    """Which kernels have to be done before others.
+    """The dependencies between kernels.
 
-    Kernels of several values that write one buffer, as those of a concat's operands do, write
-    different places of it, so that they have no order.
+    Kernels of different roots that write one buffer write different parts of it, as those of a
+    concat's operands do. They do not depend on each other.
     """
 
     def __init__(self) -> None:
@@ -105,7 +108,7 @@ class _Order:
         self._readers: dict[Value, list[int]] = {}
 
     def before(self, number: int, kernel: Kernel) -> set[int]:
-        """Those before a kernel, the next one."""
+        """Add the next kernel and return the numbers of those that must run before it."""
         self._roots.append(kernel.roots)
         found: set[int] = set()
         for part in kernel.reads:
@@ -125,12 +128,12 @@ def _fusible(kernel: Kernel) -> Shader | None:
     if shader is None:
         return None
     x, y, z = kernel.workgroups
-    is_large = sampled(x * y * z) * shader.entry.invocations > MOST_INVOCATIONS
+    is_large = sampled(x * y * z) * shader.entry.invocations > MAX_INVOCATIONS
     return None if is_large or (is_independent(shader) and y * z > 1) else shader
 
 
 def _fits(steps: Sequence[_Step], features: Features) -> bool:
-    """Whether kernels have workgroups of one size, and are within the device's limits as one."""
+    """Whether kernels have workgroups of one size, and one dispatch within the device's limits."""
     pairs = _pairs(steps)
     if len(pairs) < len(steps):
         return False
@@ -140,7 +143,7 @@ def _fits(steps: Sequence[_Step], features: Features) -> bool:
     bound = {part for pair in pairs for part in bound_parts(*pair)}
     written = [each.part for each in bound if each.is_written]
     read = {each.part.value for each in bound if not each.is_written}
-    # WebGPU binds a buffer that is written once, and to nothing that is read.
+    # WebGPU binds a written buffer only once.
     if len(set(written)) < len(written) or any(part.value in read for part in written):
         return False
     invocations = common_invocations(shaders)
@@ -154,7 +157,7 @@ def _fits(steps: Sequence[_Step], features: Features) -> bool:
 
 
 def _is_long(kernels: Sequence[Kernel]) -> bool:
-    """Whether drivers take too long for them as one, where that may follow later."""
+    """Whether compiling the fused kernel takes too long to do it before the first run."""
     length = sum(len(kernel.code) for kernel in kernels)
     numbers = (number for kernel in kernels for number in kernel.workgroups)
-    return length > MAX_QUICK_MULTIPLICATIONS and can_defer(*numbers)
+    return length > MAX_EARLY_WGSL_CHARS and can_defer(*numbers)

@@ -1,8 +1,7 @@
-"""Concats in place: operands that their own kernels write straight into the concat's buffer.
+"""In-place concat: the kernels of its operands write straight into the concat's buffer.
 
-What is placed has no buffer of its own: it is written and read as a part of another value's. WebGPU
-lets no dispatch read and write one buffer, so a kernel that writes into a buffer must read nothing
-that lies there.
+A placed operand has no buffer of its own. In WebGPU no dispatch may read and write one buffer, so a
+kernel that writes into a shared buffer must read no value that lies there.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _Region:
 
     Attributes:
         members: The values in it.
-        sources: The stored values that the kernels read which write into it.
+        sources: Stored values that are read by the kernels that write into it.
     """
 
     members: set[Value] = field(default_factory=set)
@@ -34,7 +33,7 @@ class _Region:
 
 
 class Places:
-    """Which operands of concats are written in place, as far as concats were joined.
+    """The values that lie in the buffers of joined concats.
 
     Args:
         graph: The graph.
@@ -42,8 +41,8 @@ class Places:
         stored: Whether a value lies in a buffer.
 
     Attributes:
-        left: By the result of each joined concat: the operands, by their number, that its own
-            kernel has to write.
+        left: For the result of each joined concat, the numbers of the operands that its own kernel
+            still writes.
     """
 
     def __init__(self, graph: Graph, features: Features, stored: Callable[[Value], bool]) -> None:
@@ -57,19 +56,19 @@ class Places:
         self.left: dict[Value, tuple[int, ...]] = {}
 
     def buffer_of(self, value: Value) -> Value:
-        """The value in whose buffer a stored one lies."""
+        """Return the value whose buffer holds a stored value."""
         return self._place(value)[0] if value in self._parents else value
 
     def view(self, value: Value) -> Affine:
-        """Where the elements of a stored value lie in its buffer."""
+        """Return the map from a stored value's indices to its buffer's."""
         return self._place(value)[1]
 
     def at(self, value: Value, index: Index) -> Index:
-        """Where the element at a flat index of a stored value lies in its buffer."""
+        """Return the buffer's index of the element at a flat index of a stored value."""
         return self.view(value).at(index) if value in self._parents else index
 
     def in_runs(self, value: Value, count: int) -> bool:
-        """Whether so many elements of a stored value, from a multiple on, lie so in its buffer."""
+        """Whether each aligned run of `count` elements of a value is one in its buffer, too."""
         small = self.view(value).collapsed()
         if not small.sizes or small.strides[-1] != 1 or not divides(count, small.sizes[-1]):
             return False
@@ -87,11 +86,11 @@ class Places:
         return self._known[value]
 
     def join(self, node: Node, whole: bool = False) -> bool:
-        """Place what can be of a concat's operands.
+        """Place the operands of a concat that can be written in place.
 
         Args:
-            node: The concat; those before it have been asked about.
-            whole: Do so only if that leaves nothing to its own kernel.
+            node: The concat. Call this for concats in the order of the graph.
+            whole: Place them only if all operands can be.
 
         Returns:
             Whether any operand is placed.
@@ -114,7 +113,7 @@ class Places:
         return True
 
     def _placed(self, node: Node, operands: list[Value]) -> tuple[_Region, set[int]]:
-        """The operands that can be placed, and the region that they make."""
+        """Return the shared region of the operands that can be placed, and their numbers."""
         candidates = [n for n, v in enumerate(operands) if self._is_movable(v, operands)]
         while True:
             region = _Region({node.output})
@@ -131,7 +130,7 @@ class Places:
             candidates = [n for n in placed if self._region(operands[n]).members.isdisjoint(read)]
 
     def _is_movable(self, value: Value, operands: list[Value]) -> bool:
-        """Whether a kernel of its own writes it, which may as well do so elsewhere."""
+        """Whether a value has a kernel of its own, which could write it elsewhere."""
         return (
             self._stored(value)
             and value in self._producers
@@ -142,19 +141,19 @@ class Places:
         )
 
     def _holds_parts(self, value: Value) -> bool:
-        """Whether a value's elements can be written one by one, and by one binding."""
+        """Whether a value's elements can be written one by one, through one binding."""
         storage = storage_of(value.data_type, self._features)
         fits = storage.buffer_bytes(value.size) <= self._features.binding_bytes
         return storage.per_word == 1 and fits
 
     def _region(self, value: Value) -> _Region:
-        """What moves with a stored value."""
+        """Return the region that moves with a stored value."""
         if value in self._regions:
             return self._regions[value]
         return _Region({value}, self._operands_read(self._producers[value]))
 
     def _read_for(self, value: Value) -> set[Value]:
-        """The stored values that a kernel reads for the elements of one."""
+        """Return the stored values that a kernel reads to compute a value."""
         if self._stored(value) or value not in self._producers:
             return {value}
         return self._operands_read(self._producers[value])
@@ -175,7 +174,7 @@ class Places:
 
 
 def is_row_major(view: Affine) -> bool:
-    """Whether a view's elements lie one after the other in their order."""
+    """Whether a view's elements are contiguous and in order."""
     own = shapes.strides(view.sizes)
     return all(
         size == 1 or step == stride

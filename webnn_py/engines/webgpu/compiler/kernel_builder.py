@@ -1,7 +1,7 @@
-"""Writing one kernel: bindings, functions, and bodies in which values are loaded or computed.
+"""Builders of kernels: bindings, functions, and bodies that load or compute values.
 
-A kernel computes one root value. Values that lie in buffers are bound; every other value on the way
-is computed where it is read, by the lowering of its node, one `let` a value and index.
+A kernel computes one root value. Values in buffers are bound. The lowering of its node computes any
+other value where it is read, with one `let` per value and index.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, MAX_ITE
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
-EIGHT = "vec4<u32>"
-"""The type of eight halves as they lie in memory: WGSL has none that is loaded at once."""
+F16X8 = "vec4<u32>"
+"""The type that loads eight float16 at once: two to a word, as WGSL has no vector of eight."""
 
-FOURS = ("f32", "f16", "i32", "u32")
-"""Elements of which four lie in a vector."""
+VEC4_ELEMENTS = ("f32", "f16", "i32", "u32")
+"""Element types that have a vec4."""
 
-MOST_UNNAMED = 160
-"""Characters of an index up to which it has no name where four are read at once: a name hides what
-is known of its remainder."""
+MAX_REPEATED_INDEX_CHARS = 160
+"""Characters up to which an index is repeated rather than named where four elements are read.
 
-MOST_COPIES = 16
-"""Copies of a loop's body that are written out to keep the loop short."""
+A name hides what is known of the index's remainder.
+"""
+
+MAX_UNROLLED_COPIES = 16
+"""Copies of a loop's body when it is unrolled to bound its iterations."""
 
 Lowering = Callable[["Body", Node, int, Index], str]
-"""Writes what computes the element at a flat index of a node's n-th output; returns its text."""
+"""Emits the element at a flat index of a node's n-th output, and returns its expression."""
 
 
 class KernelBuilder:
@@ -54,20 +56,20 @@ class KernelBuilder:
 
     Args:
         graph: The whole graph.
-        producers: The node that makes each value.
+        producers: The node that computes each value.
         stored: Whether a value lies in a buffer.
-        places: Which lie in others' buffers.
-        lowerings: By operator, what computes one element.
+        places: Values that lie in the buffers of others.
+        lowerings: Gives the lowering of a node.
         features: The device.
-        root: The value that the kernel writes. It may be a scratch value, which no node makes and
-            only the kernels of one root know.
-        tile: The name of the tile that a product is to have; "" for the one that suits it.
+        root: The value that the kernel writes: a stored value, or a scratch value that only the
+            kernels of one root use.
+        tile: Name of the tile of a product; "" to choose one.
         beside: Other products may run in the same dispatch.
 
     Attributes:
-        scratch: By a node's output, the scratch value from which its lowering computes.
-        sums: By a product, the scratch value [parts, elements] whose parts add up to it.
-        spare: How many buffers may be bound twice for `fours`.
+        scratch: For a node's output, the scratch value that its lowering reads.
+        sums: For a product, the scratch value [parts, elements] of its partial sums.
+        spare: Buffers that `vec4_view` may bind a second time.
         vector_out: The root is written as vec4s.
         atomic_out: The root is written by atomic functions.
     """
@@ -97,7 +99,7 @@ class KernelBuilder:
         self._stored = stored
         self._lowerings = lowerings
         self._bound: dict[Value, str] = {}
-        self._runs: dict[tuple[Value, str], str] = {}  # by their type, several elements at once
+        self._runs: dict[tuple[Value, str], str] = {}  # vector views of buffers, by type
         self._storages: dict[str, Storage] = {}
         self._parts: dict[Value, list[Part]] = {}
         self.spare = 0
@@ -105,17 +107,17 @@ class KernelBuilder:
         self.atomic_out = False
 
     def storage(self, value: Value) -> Storage:
-        """How a value lies and is computed with."""
+        """Return how a value is stored and computed."""
         if value.data_type not in self._storages:
             self._storages[value.data_type] = storage_of(value.data_type, self.features)
         return self._storages[value.data_type]
 
     def lowering(self, node: Node) -> Lowering:
-        """What computes one element of a node."""
+        """Return the lowering of a node."""
         return self._lowerings(node)
 
     def is_stored(self, value: Value) -> bool:
-        """Whether the value is read from a buffer."""
+        """Whether the kernel reads a value from a buffer."""
         return value is not self.root and (value in self.sums or self._stored(value))
 
     def computes(self, value: Value) -> bool:
@@ -123,7 +125,7 @@ class KernelBuilder:
         return value in self.producers and not self.is_stored(value)
 
     def parts(self, value: Value) -> list[Part]:
-        """The bindings that a value's buffer needs."""
+        """Return the bindings that a value's buffer needs."""
         value = self.places.buffer_of(value)
         if value not in self._parts:
             size = self.storage(value).buffer_bytes(value.size)
@@ -136,7 +138,7 @@ class KernelBuilder:
         return len(self.parts(value)) == 1
 
     def buffer(self, value: Value) -> str:
-        """The name of the buffer that holds a value, which is bound as a whole."""
+        """Return the name of the buffer of a value that one binding shows."""
         assert self.is_whole(value)
         value = self.places.buffer_of(value)
         if value not in self._bound:
@@ -144,7 +146,7 @@ class KernelBuilder:
         return self._bound[value]
 
     def element(self, value: Value) -> Callable[[str], str]:
-        """The expression of an array element of a stored value's buffer, by its place."""
+        """Return what gives the expression of an element of a stored value's array by its index."""
         if value in self.sums:
             sums = self.sums[value]
             return _summed(self.element(sums), *sums.shape)
@@ -156,7 +158,7 @@ class KernelBuilder:
         return f"load_{self._bound[value]}({{}})".format
 
     def vector(self, value: Value) -> Callable[[str], str] | None:
-        """As `element`, for vec4s of consecutive elements, where the value lies so."""
+        """Return the same for vec4s of consecutive floats; None unless the value lies in vec4s."""
         if value in self.sums:
             sums = self.sums[value]
             at = self.vector(sums)
@@ -165,8 +167,8 @@ class KernelBuilder:
         return self._run(value, 4, f"vec4<{element}>") if element in ("f32", "f16") else None
 
     def eights(self, value: Value) -> Callable[[str], str] | None:
-        """The same for eight consecutive halves, as vec4<u32>: two to a word."""
-        return self._run(value, 8, EIGHT) if self.storage(value).element == "f16" else None
+        """Return the same for eight consecutive float16, as vec4<u32> with two to a word."""
+        return self._run(value, 8, F16X8) if self.storage(value).element == "f16" else None
 
     def _run(self, value: Value, count: int, kind: str) -> Callable[[str], str] | None:
         if not self.places.in_runs(value, count) or not self.is_whole(value):
@@ -176,12 +178,15 @@ class KernelBuilder:
             self._runs[key] = f"fours{len(self._runs)}"  # not "vec2", a type
         return f"{self._runs[key]}[{{}}]".format
 
-    def fours(self, value: Value) -> Callable[[str], str] | None:
-        """The same for four elements of a stored value's buffer: a vector, or a word of bytes."""
+    def vec4_view(self, value: Value) -> Callable[[str], str] | None:
+        """Return the same for four elements of a stored value's buffer: a vec4 or a word of bytes.
+
+        None if the value does not lie in fours, or no binding is left.
+        """
         storage, buffer = self.storage(value), self.places.buffer_of(value)
         if storage.per_word == 4:
             return self.element(value)
-        if storage.element not in FOURS or value in self.sums or storage.per_word > 1:
+        if storage.element not in VEC4_ELEMENTS or value in self.sums or storage.per_word > 1:
             return None
         kind = f"vec4<{storage.element}>"
         if (buffer, kind) not in self._runs and len(self._runs) >= self.spare:
@@ -189,7 +194,7 @@ class KernelBuilder:
         return self._run(buffer, 4, kind)
 
     def writes_vectors(self, extent: int) -> bool:
-        """Whether the root can be written as vec4s along an innermost dimension of this size."""
+        """Whether the root can be written as vec4s along an innermost dimension of `extent`."""
         is_float = self.storage(self.root).element in ("f32", "f16")
         return divides(4, extent) and is_float and self.places.in_runs(self.root, 4)
 
@@ -204,12 +209,12 @@ class KernelBuilder:
         return Function(f"load_{name}", "\n".join(lines))
 
     def scalar(self, value: Value) -> float | int | None:
-        """The number of a constant of one element, else None."""
+        """Return the number of a constant of one element, else None."""
         array = self.graph.constants.get(value)
         return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
 
     def function(self, name: str, parameters: str, result: str, body: Body) -> None:
-        """Add a function made of a finished body."""
+        """Add a function with a finished body."""
         head = f"fn {name}({parameters})" + (f" -> {result}" if result else "")
         text = head + " {\n" + "\n".join(body.lines) + "\n}"
         self.functions.append(Function(name, text))
@@ -269,27 +274,27 @@ class KernelBuilder:
 
 
 class Make(Protocol):
-    """Begins one of the kernels of a root: it writes the root or a scratch value.
+    """Begins one of the kernels of a root, which writes the root or a scratch value.
 
-    What such a kernel writes, those after it load like any stored value. It is not zeroed.
+    Later kernels load a scratch value like any stored value. Its buffer is not zeroed.
     """
 
     def __call__(self, writes: Value | None = None) -> KernelBuilder:
-        """The builder of a kernel that writes this value; the root if none is given."""
+        """Return the builder of a kernel that writes a value, by default the root."""
         ...
 
 
 class Body:
     """The statements of one function.
 
-    Values already computed are remembered by value and index, and so are indices that have names;
-    what is written inside a loop or branch is forgotten at its end.
+    A value that is computed once for an index is not computed again, and an index has one name.
+    Names from inside a loop or branch are dropped at its end.
 
     Args:
-        builder: Of the kernel.
-        by_fours: What lies at a known place of four side by side is read with the others, which
+        builder: The builder of the kernel.
+        by_fours: An element at a known lane of an aligned vec4 is read with the other three, which
             are read, too.
-        times: How often an invocation calls the function: the rounds of its loops add up.
+        times: Calls of the function by one invocation: the iterations of its loops add up.
     """
 
     def __init__(self, builder: KernelBuilder, by_fours: bool = False, times: int = 1) -> None:
@@ -299,7 +304,7 @@ class Body:
         self.lines: list[str] = []
         self._indent = 1
         self._count = 0
-        self._around = times  # rounds of the loops around
+        self._around = times  # iterations of the enclosing loops together
         self._known: list[dict[tuple[Value, str], str]] = [{}]
         self._named: list[dict[str, Index]] = [{}]
 
@@ -308,7 +313,7 @@ class Body:
         self.lines.append("  " * self._indent + text)
 
     def fresh(self, hint: str = "t") -> str:
-        """A new name."""
+        """Return a new name."""
         self._count += 1
         return f"{hint}{self._count}"
 
@@ -317,7 +322,7 @@ class Body:
     @overload
     def let(self, expression: Index, hint: str = "t") -> Index: ...
     def let(self, expression: str | Index, hint: str = "t") -> str | Index:
-        """Name an expression, unless it is a name or number already, or an index without need."""
+        """Name an expression that is neither a name nor a number, and return its name."""
         if isinstance(expression, Index):
             return self._let_index(expression, hint)
         if is_word(expression):
@@ -327,13 +332,13 @@ class Body:
         return made
 
     def name(self, index: Index, name: str) -> None:
-        """Say that an index is known as `name`."""
+        """Record that a variable `name` holds an index."""
         self._named[-1][str(index)] = index.named(name)
 
     def _let_index(self, index: Index, hint: str) -> Index:
         known = self._name_of(index)
         if known.is_name or (
-            self._by_fours and not known.is_call and len(str(index)) < MOST_UNNAMED
+            self._by_fours and not known.is_call and len(str(index)) < MAX_REPEATED_INDEX_CHARS
         ):
             return known
         made = index.named(self.fresh(hint))
@@ -342,7 +347,7 @@ class Body:
         return made
 
     def _name_of(self, index: Index) -> Index:
-        """The name that an index has already, or itself."""
+        """Return the name of an index, or the index if it has none."""
         if not index.is_name:
             text = str(index)
             for named in reversed(self._named):
@@ -351,7 +356,7 @@ class Body:
         return index
 
     def through(self, view: Affine, index: Index) -> Index:
-        """Where a map leads: from the parts of an index if that saves divisions, else its name."""
+        """Return a map at an index: from its terms if that saves divisions, else from its name."""
         place = view.at(index)
         if index.is_product or str(place) == str(index):
             return place
@@ -361,18 +366,18 @@ class Body:
         return view.at(self.let(index, "i"))
 
     def var(self, kind: str, value: str, hint: str = "acc") -> str:
-        """A variable."""
+        """Declare a variable and return its name."""
         name = self.fresh(hint)
         self.line(f"var {name}: {kind} = {value};")
         return name
 
     @contextlib.contextmanager
     def block(self, head: str, iterations: int | None = None) -> Iterator[None]:
-        """A nested block: `head { ... }`.
+        """Open a nested block: `head { ... }`.
 
         Args:
-            head: What stands before the brace.
-            iterations: The most that it makes if it is a loop, else None.
+            head: The text before the brace.
+            iterations: The most iterations of a loop; None if the block is no loop.
         """
         self.line(head + " {" if iterations is None else loop(head, iterations))
         self._indent += 1
@@ -386,14 +391,14 @@ class Body:
 
     @contextlib.contextmanager
     def loop(self, count: int, hint: str = "r", end: Index | None = None) -> Iterator[Index]:
-        """A loop over 0..count-1; gives the counter. A loop of one is no loop.
+        """Open a loop over 0..count-1 and yield the counter; a count of one opens no loop.
 
-        Where it would make too many rounds, its body is written out several times.
+        A loop with too many iterations is unrolled.
 
         Args:
-            count: How many rounds it makes, at most.
-            hint: What the counter's name begins with.
-            end: Where it ends, if that is a value of the kernel and not `count`.
+            count: The most iterations of its body.
+            hint: Prefix of the counter's name.
+            end: The end of the loop, if the kernel computes it; else `count`.
         """
         if count == 1:
             head = "" if end is None else f"if ({end.enclosed} > 0u)"
@@ -402,7 +407,7 @@ class Body:
             return
         name = self.fresh(hint)
         counter = symbol(name, count)
-        copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
+        copies = min(-(-self._around * count // LONG), MAX_UNROLLED_COPIES, count)
         iterations = -(-count // copies)
         around, self._around = self._around, self._around * iterations
         last = f"{count}u" if end is None else end.enclosed
@@ -427,14 +432,14 @@ class Body:
         self._around = around
 
     def preset(self, value: Value, index: Index | None, name: str) -> None:
-        """Say that a value's element at `index`, or wherever it is read, is known as `name`."""
+        """Record that `name` holds a value's element at `index`, or at any index if it is None."""
         self._known[-1][value, "" if index is None else str(index.below(value.size))] = name
 
     def load(self, value: Value, index: Index) -> str:
-        """The name of a value's element at a flat index, which is in range; read or computed."""
+        """Read or compute a value's element at a flat index in range, and return its name."""
         scalar = self.builder.scalar(value)
         storage = self.builder.storage(value)
-        # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
+        # A number gets a name: compilers fold expressions of literals, and refuse results that are
         # not finite or cannot be converted.
         at = self._name_of(index.below(value.size)) if scalar is None else constant(0)
         key, anywhere = (value, str(at)), (value, "")
@@ -458,13 +463,13 @@ class Body:
         return made
 
     def _one_of_four(self, value: Value, place: Index) -> str:
-        """The name of an element that is read with those beside it; "" where it is by itself."""
+        """Return the name of an element that is read in a vec4; "" if it is read by itself."""
         if not self._by_fours or "«" in str(place) or (place % 4).terms:
             return ""
         four = place // 4
         key = self.builder.places.buffer_of(value), str(four)
         if key not in self._fours:
-            if self._indent > 1 or (at := self.builder.fours(value)) is None:
+            if self._indent > 1 or (at := self.builder.vec4_view(value)) is None:
                 return ""
             self._fours[key] = self.let(at(str(self.let(four, "i"))), "q")
         storage, name, lane = self.builder.storage(value), self._fours[key], place % 4
@@ -472,7 +477,7 @@ class Body:
         return self.let(storage.load(lambda _: one, lane), "v")
 
     def store(self, index: Index, value: str) -> None:
-        """Write the root's element at a flat index; only where one element is one array element."""
+        """Store the root's element at a flat index. The root's type must not be packed."""
         builder = self.builder
         storage = builder.storage(builder.root)
         assert storage.per_word == 1
@@ -480,7 +485,7 @@ class Body:
 
 
 def _summed(at: Callable[[str], str], parts: int, count: int) -> Callable[[str], str]:
-    """The expression of a sum of parts, of so many array elements each, by the place in each."""
+    """Return what gives the sum of `parts` at an index, each of `count` array elements."""
     return lambda place: (
         f"({' + '.join(at(f'({place}) + {part * count}u') for part in range(parts))})"
     )

@@ -1,4 +1,4 @@
-"""What the code of a value's kernels follows from, so that values alike in it share the code."""
+"""Keys of the code of a value's kernels: values with equal keys share the code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from webnn_py.ir import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A stored value, and all on the way to it from other stored ones.
+    """The expression of a stored value over other stored values.
 
     Attributes:
-        key: What its kernels are written from; hashable, and without any value's identity.
-        values: The values in the order in which the key speaks of them.
+        key: All that its kernels are written from; hashable, without the identity of any value.
+        values: The values in the order of their numbers in the key.
     """
 
     key: tuple[Any, ...]
@@ -26,7 +26,7 @@ class Structure:
 
 
 def key_of(structure: Structure) -> str:
-    """What is remembered about a structure is remembered by this; the same in each process."""
+    """Return a hash of a structure that is the same in each process, for caches on disk."""
     key = with_sampled_marks(repr(structure.key))
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
@@ -36,9 +36,9 @@ class Structures:
 
     Args:
         graph: The graph.
-        producers: The node that makes each value.
+        producers: The node that computes each value.
         stored: Whether a value lies in a buffer.
-        places: Which lie in others' buffers.
+        places: Values that lie in the buffers of others.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Structures:
         self._attributes: dict[Node, str] = {}
 
     def of(self, root: Value) -> Structure:
-        """The structure of a stored value."""
+        """Return the structure of a stored value."""
         values = [root]
         numbers = {root: 0}
 
@@ -66,7 +66,7 @@ class Structures:
             return numbers[value]
 
         key: list[Any] = [self._places.left.get(root)]
-        for value in values:  # which grows on the way
+        for value in values:  # grows during the loop
             key += (value.data_type, value.shape)
             buffer = self._places.buffer_of(value)
             if buffer is not value:
@@ -74,7 +74,7 @@ class Structures:
             node = self._producers.get(value)
             if node is None or (value is not root and self._stored(value)):
                 array = self._constants.get(value)
-                # repr tells 0 from -0 and 1 from 1.0.
+                # repr distinguishes 0 from -0 and 1 from 1.0.
                 key.append(None if array is None or array.size > 1 else repr(array.item()))
                 continue
             operands = []

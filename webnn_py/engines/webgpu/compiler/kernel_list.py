@@ -8,8 +8,6 @@ from typing import Any
 
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
-from webnn_py.engines.webgpu.compiler.fusing.parallel_products import products_beside
-from webnn_py.engines.webgpu.compiler.fusing.split_k_rows import rows_behind
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
@@ -22,12 +20,18 @@ from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
+PRODUCTS = ("matmul", "conv2d")
+"""Operators whose kernels have tiles."""
+
+PRODUCT_WINDOW = 12
+"""Roots among which parallel products are looked for: about `horizontal_fusion.WINDOW` kernels."""
+
 
 def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
     """The kernels of a graph for a device with these features, in order, as they are written."""
     fusion = Fusion(graph, features)
     writer = _Writer(graph, features, fusion)
-    behind = rows_behind(fusion) if features.kind != "cpu" else {}
+    behind = _rows_behind(fusion) if features.kind != "cpu" else {}
     with_product: dict[Value, list[Kernel]] = {}
     for root in checkpoints(fusion.roots):
         if fusion.places.left.get(root) == ():  # the kernels of its operands write all of it
@@ -162,7 +166,7 @@ def _of_one_size(
         return problems[key]
 
     alike: set[Value] = set()
-    for group in products_beside(fusion):
+    for group in parallel_products(fusion):
         builders = [make(root) for root in group]
         found = [problem for builder in builders if (problem := problem_of(builder)) is not None]
         if not found or prefer_equal_workgroups(found, gemm_limits(builders[0])):
@@ -190,3 +194,51 @@ def _with_values(kernels: Sequence[Kernel], values: dict[Value, Value]) -> list[
         )
         for kernel in kernels
     ]
+
+
+def parallel_products(fusion: Fusion) -> list[list[Value]]:
+    """Return groups of nearby products that depend on equally long chains of kernels.
+
+    They may run in one dispatch. Their tiles follow from that, so it is decided before the kernels
+    are written.
+    """
+    depths: dict[Value, int] = {}
+    last: dict[int, tuple[int, list[Value]]] = {}
+    found: list[list[Value]] = []
+    for number, root in enumerate(fusion.roots):
+        depth = max((depths.get(leaf, 0) for leaf in fusion.leaves_of(root)), default=0)
+        # A concat whose operands are all in place has no kernel.
+        depths[root] = depth + (fusion.places.left.get(root) != ())
+        anchor = fusion.anchor_of(root)
+        if anchor is None or anchor.op not in PRODUCTS:
+            continue
+        before = last.get(depths[root])
+        if before is None or number - before[0] >= PRODUCT_WINDOW:
+            found.append([])
+            before = number, found[-1]
+        before[1].append(root)
+        last[depths[root]] = number, before[1]
+    return [group for group in found if len(group) > 1]
+
+
+def _rows_behind(fusion: Fusion) -> dict[Value, Value]:
+    """Return the products that only a row kernel reads, each with the root of that kernel.
+
+    The row kernel may add up the partial sums of a split-K product as it reads them.
+    """
+    readers: dict[Value, list[Value]] = {}
+    for root in fusion.roots:
+        for leaf in fusion.leaves_of(root):
+            readers.setdefault(leaf, []).append(root)
+    found: dict[Value, Value] = {}
+    for value in fusion.roots:
+        anchor = fusion.anchor_of(value)
+        if anchor is None or anchor.op != "matmul" or fusion.is_needed_whole(value):
+            continue
+        (*others, reader) = readers.get(value, [None])
+        if reader is None or others or reader in found.values():
+            continue
+        rows = fusion.rows_at(reader)
+        if rows is not None and rows.shape == value.shape == anchor.output.shape:
+            found[value] = reader
+    return found

@@ -1,4 +1,4 @@
-"""Programs compiled: the graphs in them lowered, buffers planned, everything as a `Plan`."""
+"""Compiler of programs: lowers their graphs, plans their buffers, and makes a `Plan`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from webnn_py.passes import TILES, Target, optimize
 from webnn_py.passes.target import Evaluate
 
 FEATURES = ("shader-f16", "shader-int64")
-"""The features of devices that change the code of graphs."""
+"""Features of devices that change the code of graphs."""
 
 
 class ProgramCompiler:
-    """Compiles one program, for devices of any features.
+    """Compiler of one program for devices with any features.
 
-    Graphs go through the passes for hardware, for software too, which is about as fast by them: so
-    their weights are the same and need to be there once.
+    All variants use the passes for hardware, so that they share their weights. Software adapters
+    are about as fast with these passes.
 
     Args:
-        source: What was recorded.
+        source: The recorded program.
         evaluate: Computes constant nodes.
 
     Raises:
-        ValidationError: An argument is used by no step.
+        ValidationError: No step uses an argument.
     """
 
     def __init__(self, source: Source, evaluate: Evaluate) -> None:
@@ -46,10 +46,10 @@ class ProgramCompiler:
         self._arguments = source.described_arguments()
 
     def plan_for(self, offer: DeviceCapabilities) -> Plan:
-        """The program for one device: the variant that it would take of the complete one.
+        """Return the program for one device, with the variant that it would choose.
 
         Raises:
-            NotSupportedError: A kernel would need more than WebGPU's default limits.
+            NotSupportedError: A kernel needs more than WebGPU's default limits.
         """
         tables = Tables()
         if offer.hardware:
@@ -57,13 +57,13 @@ class ProgramCompiler:
         return self._plan(tables, [self._variant(tables, "software", ())])
 
     def complete_plan(self) -> Plan:
-        """The program for all devices; the same, whatever device this one has.
+        """Return the program for all devices, whatever device compiles it.
 
-        It has variants for hardware, one for each set of features that changes the code, and one
-        without features for software, which takes long to compile large kernels.
+        It has one variant for hardware per set of features that changes the code. It has one
+        without features for software adapters, which take long to compile large kernels.
 
         Raises:
-            NotSupportedError: A kernel would need more than WebGPU's default limits.
+            NotSupportedError: A kernel needs more than WebGPU's default limits.
         """
         used = self._variant(Tables(), "hardware", FEATURES).features
         optional = [name for name in FEATURES if name in used and name not in self._demanded]
@@ -88,7 +88,7 @@ class ProgramCompiler:
 
     @functools.cached_property
     def _demanded(self) -> frozenset[str]:
-        """The features that the user's own kernels ask for."""
+        """Features that the user's own kernels enable."""
         steps = (step for step in self._source.steps if isinstance(step, KernelStep))
         return frozenset(name for step in steps for name in features_of(step.code))
 
@@ -114,7 +114,7 @@ class ProgramCompiler:
         )
 
     def _compile(self, recipe: Graph, features: Features) -> Compiled:
-        """Compile a graph, once for the same features."""
+        """Compile a graph, once per set of features."""
         key = recipe, features
         if key not in self._compiled:
             if recipe not in self._optimized:

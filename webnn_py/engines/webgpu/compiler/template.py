@@ -1,6 +1,6 @@
-"""What is the same of a compiled graph for all sizes that it serves: what runs, over which buffers.
+"""Templates: the kernels and buffers of a compiled graph, for all sizes that it serves.
 
-Where it serves more than one set of sizes, its numbers are traced: those for some sizes follow.
+The numbers of a template for several sets of sizes are traced, and calculated for each set.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from webnn_py.memory.plan import Plan, Steps, plan_buffers
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """What is the same for all sizes.
+    """The parts of a compiled graph that are the same for all sizes.
 
     Attributes:
-        inputs: Of the graph.
-        outputs: Of the graph.
-        kernels: In the order in which they run.
-        reads: The words that each kernel reads from a uniform buffer, by their places among all.
+        inputs: Inputs of the graph.
+        outputs: Outputs of the graph.
+        kernels: Kernels in the order in which they run.
+        reads: For each kernel, the numbers of the words that it reads from a uniform buffer.
         constants: The constants that kernels read.
-        slots: The number of the buffer that each intermediate value lies in, the largest first.
+        slots: The number of each intermediate value's buffer, the largest buffer first.
         sizes: Bytes of each intermediate value.
     """
 
@@ -46,16 +46,16 @@ class Template:
         kernels: Sequence[Kernel],
         reads: Sequence[Sequence[int]],
     ) -> Template:
-        """With a plan of buffers that is made for the sizes which are traced, and right for others.
+        """Return a template whose buffers are planned for the traced sizes, and valid for others.
 
         Args:
-            graph: With at least its ends and constants.
-            features: What the devices have.
-            kernels: In order.
+            graph: The graph; its nodes are not used.
+            features: The devices.
+            kernels: Kernels in the order in which they run.
             reads: As the attribute.
 
         Raises:
-            NotSupportedError: A kernel would need more than the devices have.
+            NotSupportedError: A kernel needs more bindings than the devices have.
         """
         _check_bindings(kernels, features)
         read = {part.value for kernel in kernels for part in kernel.reads}
@@ -78,27 +78,27 @@ class Template:
         return calculation([*self.sizes.values()])
 
     def value_sizes(self, numbers: Numbers) -> dict[Value, int]:
-        """Bytes of each intermediate value, for the numbers of some sizes."""
+        """Return the bytes of each intermediate value for the numbers of one set of sizes."""
         return dict(zip(self.sizes, self._calculate_sizes(numbers), strict=True))
 
     def buffer_sizes(self, sizes: Mapping[Value, int]) -> tuple[int, ...]:
-        """Bytes of each buffer, for values of so many bytes."""
-        made = [0] * (max(self.slots.values(), default=-1) + 1)
+        """Return the bytes of each buffer, for values of these bytes."""
+        buffers = [0] * (max(self.slots.values(), default=-1) + 1)
         for value, size in sizes.items():
             slot = self.slots[value]
-            made[slot] = max(made[slot], size)
-        return tuple(made)
+            buffers[slot] = max(buffers[slot], size)
+        return tuple(buffers)
 
 
 def _largest_first(plan: Plan[Value]) -> dict[Value, int]:
-    """The slots of a plan, numbered by their sizes: graphs that share buffers need fewer bytes."""
+    """Return a plan's slots, the largest first: buffers of several graphs then fit each other."""
     slots = sorted(range(len(plan.sizes)), key=plan.sizes.__getitem__, reverse=True)
     ranks = {slot: rank for rank, slot in enumerate(slots)}
     return {value: ranks[slot] for value, slot in plan.slots.items()}
 
 
 def steps_of(kernels: Sequence[Kernel]) -> Steps[Value]:
-    """What each kernel reads and writes."""
+    """Return the values that each kernel reads and writes."""
     return [
         ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
         for kernel in kernels

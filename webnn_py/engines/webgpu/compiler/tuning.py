@@ -1,4 +1,4 @@
-"""The kernels that a graph's products and convolutions could have: what there is to measure."""
+"""Candidates for tuning: the kernels that a graph's products and convolutions could have."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
-from webnn_py.engines.webgpu.compiler.fusing.parallel_products import PRODUCTS
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
+from webnn_py.engines.webgpu.compiler.kernel_list import PRODUCTS
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.kernels.matmul import named_tiles
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
@@ -20,13 +20,13 @@ from webnn_py.ir import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What could compute a value, and others alike.
+    """The kernels that could compute a value, and all values with the same key.
 
     Attributes:
-        key: What the choice is remembered by.
+        key: The key under which the fastest tile is cached.
         node: The product or convolution.
-        count: How many values of the graph are computed alike.
-        kernels: By the name of their tile; "" for what is taken when nothing is known.
+        count: Values of the graph with this key.
+        kernels: Kernels by the name of their tile; "" for the tile without measurements.
     """
 
     key: str
@@ -36,11 +36,11 @@ class Candidates:
 
 
 def candidates(graph: Graph, features: Features) -> Iterator[Candidates]:
-    """What could compute each product and convolution of a graph, alike ones once.
+    """Yield the candidates of each product and convolution of a graph, once per key.
 
     Args:
-        graph: As `compile_graph` leaves it.
-        features: The device's.
+        graph: The graph after legalization.
+        features: The device.
     """
     fusion = Fusion(graph, features)
     producers = graph.producers
@@ -64,7 +64,7 @@ def candidates(graph: Graph, features: Features) -> Iterator[Candidates]:
         for tile in named_tiles(features.kind):
             try:
                 others = made(*found[0], tile)
-            except (NotSupportedError, ValueError):  # its loops or its grid would be too long
+            except (NotSupportedError, ValueError):  # too many iterations or workgroups
                 continue
             if _code(others) not in codes:  # else the tile does not fit
                 codes.add(_code(others))

@@ -1,6 +1,7 @@
-"""Weights of 8 bits or fewer that a product of few rows unpacks as it reads them.
+"""Quantized weights of 8 bits or fewer that a product of few rows dequantizes as it reads them.
 
-Such a product is bound by reading them. To unpack them before takes nine times the traffic.
+Such a product is bound by reading its weights. Dequantizing them before takes nine times the
+traffic.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower.quantization import block_element
 from webnn_py.ir import Node, Value
 
-FEW_ROWS = 8
-"""Up to so many rows a product is bound by reading B, each element of which it reads once."""
+MAX_FUSED_ROWS = 8
+"""Rows up to which a product is bound by reading B, and reads each element once."""
 
 
-def unpacks(reader: Node, value: Value) -> bool:
-    """Whether a node is a product of few rows by a matrix."""
+def reads_dequantized(reader: Node, value: Value) -> bool:
+    """Whether a node is a product of few rows by the matrix `value`."""
     if reader.op != "matmul" or reader.inputs[1] is not value or reader.inputs[0] is value:
         return False
     left = reader.inputs[0]
     assert left is not None
-    return value.rank == 2 and left.size <= FEW_ROWS * left.shape[-1]
+    return value.rank == 2 and left.size <= MAX_FUSED_ROWS * left.shape[-1]
 
 
-def unpacked_weights(
+def dequantize_node(
     value: Value, producers: Mapping[Value, Node], is_stored: Callable[[Value], bool]
 ) -> Node | None:
-    """The node that unpacks what a value is a view of; None if it is no such view."""
+    """Return the node that dequantizes the weights that a value views; None if there is none."""
     while not is_stored(value):
         node = producers[value]
         if node.op == "dequantize_linear":
@@ -41,19 +42,19 @@ def unpacked_weights(
     return None
 
 
-def unpacks_fours(builder: KernelBuilder, name: str, node: Node) -> bool:
-    """Add a function of the place `i`, a multiple of 4, of the four weights in one word.
+def add_vec4_loader(builder: KernelBuilder, name: str, node: Node) -> bool:
+    """Add a function that dequantizes the four weights from index `i`, a multiple of 4, on.
 
     Returns:
-        Whether there is one: all lie so.
+        False, without a function, unless the four lie in one word.
     """
     codes, scale, zero_point = node.operands
     if not builder.places.in_runs(codes, 4):
         return False
     body, at = Body(builder), symbol("i")
 
-    def fours(blocks: Value, kind: str) -> str:
-        """Those of their blocks, which are one where the innermost ones are in fours."""
+    def per_weight(blocks: Value, kind: str) -> str:
+        """Return the vec4 of block values; one load where the four share their block."""
         parts = 1 if codes.shape[-1] // blocks.shape[-1] % 4 == 0 else 4
         loaded = (block_element(body, blocks, codes, at + part) for part in range(parts))
         return f"vec4<{kind}>({', '.join(f'{kind}({one})' for one in loaded)})"
@@ -66,7 +67,7 @@ def unpacks_fours(builder: KernelBuilder, name: str, node: Node) -> bool:
     else:
         shifted = f"(vec4<u32>({word}) << vec4<u32>(24u, 16u, 8u, 0u))"
         integers = f"(bitcast<vec4<i32>>({shifted}) >> vec4<u32>(24u))"
-    zeros, factors = fours(zero_point, "i32"), fours(scale, "f32")
+    zeros, factors = per_weight(zero_point, "i32"), per_weight(scale, "f32")
     body.line(f"return vec4<f32>({integers} - {zeros}) * {factors};")
     builder.function(name, "i: u32", "vec4<f32>", body)
     return True

@@ -1,7 +1,7 @@
-"""What fusion must know of operators: those that are declared, and the compiler's own.
+"""Traits of operators that fusion decides by.
 
-An operator of the compiler's own is made by `legalize` and has kernels of its own
-(`kernels.OWN`); no user, no pass and no other engine meets it, so it is in no registry but this.
+`legalize` makes operators of the compiler's own, which have kernels of their own (`kernels.OWN`).
+No user, pass or other engine meets them, so they are in no registry but this.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def _none(node: Node, features: Features) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What fusion must know of an operator.
+class Traits:
+    """Traits of an operator.
 
     Attributes:
-        loops: It goes round a loop for every element, so that its result is worth storing.
-        reduced: Of a reduction: how many elements go into one result.
-        fuses: It goes element by element with operands of its output's shape.
-        view: Of an operator that only reads its first operand elsewhere: where an output's
-            elements lie in it.
-        free: It costs nothing worth counting to compute once more.
-        reads: How many elements of an operand it reads for one of its own, at most.
-        rounds: Rounds of the loops in the functions that it calls for one element.
+        loops: It runs a loop for every element, so its result is worth storing.
+        reduced: Elements that a reduction combines into one result; None for other operators.
+        fuses: It is elementwise over operands of its output's shape.
+        view: Maps an output's index to the first operand's, for an operator that moves elements;
+            else None.
+        free: Computing it twice costs nothing worth counting.
+        reads: Elements of an operand that it reads for one of its own, at most.
+        iterations: Iterations of the loops in the functions that it calls for one element.
     """
 
     loops: bool = False
@@ -50,19 +50,19 @@ class Facts:
     view: Callable[[Node, int], Affine] | None = None
     free: bool = False
     reads: Callable[[Node], int] = _one
-    rounds: Callable[[Node, Features], int] = _none
+    iterations: Callable[[Node, Features], int] = _none
 
 
-OWN: Mapping[str, Facts] = {STEPS: Facts(loops=True), ATTENTION: Facts(loops=True)}
-"""The compiler's own operators."""
+OWN: Mapping[str, Traits] = {STEPS: Traits(loops=True), ATTENTION: Traits(loops=True)}
+"""Traits of the compiler's own operators."""
 
 
 def elementwise_leaves(
     value: Value, producers: Mapping[Value, Node], stored: Callable[[Value], bool]
 ) -> list[Value] | None:
-    """The stored values that a value is computed from, element by element.
+    """Return the stored values that a value is computed from, element by element.
 
-    Some are broadcast, all of which are stored. None if the value is computed in another way.
+    Stored values may be broadcast. Return None if an operator on the way is not elementwise.
     """
     leaves: dict[Value, None] = {}
     todo, seen = [value], {value}
@@ -82,17 +82,17 @@ def elementwise_leaves(
 
 
 @functools.cache
-def facts_of(op: str) -> Facts:
-    """What is known of an operator by its name."""
+def traits_of(op: str) -> Traits:
+    """Return the traits of an operator."""
     if op in OWN:
         return OWN[op]
     declared = REGISTRY[op]
-    return Facts(
+    return Traits(
         loops=op in LOOPING or declared.reduce is not None,
         reduced=None if declared.reduce is None else count_of,
         fuses=op in FUSES or declared.wgsl is not None,
         view=VIEWS.get(op),
         free=op in VIEWS or op in ("cast", "identity"),
         reads=READS.get(op, _one),
-        rounds=_none if declared.wgsl is None else pointwise.iterations,
+        iterations=_none if declared.wgsl is None else pointwise.iterations,
     )

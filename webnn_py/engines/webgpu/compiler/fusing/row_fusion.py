@@ -1,8 +1,8 @@
-"""Which reductions share a kernel with what reads them: softmax, normalizations and the like.
+"""Row fusion: reductions in one kernel with the operators that read them, as in softmax.
 
-A row is what one result of a reduction is made of. Where reductions over the same axes and element
-by element operators lead from rows to rows, and nothing leaves on the way but the last value, a
-workgroup computes a row from beginning to end: results of reductions never see a buffer.
+A row is the elements that a reduction combines into one result. Reductions over the same axes and
+elementwise operators form a row kernel if only their last value is read by others. A workgroup then
+computes a row from beginning to end, and no reduction's result lies in a buffer.
 """
 
 from __future__ import annotations
@@ -13,35 +13,36 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import sampled
-from webnn_py.engines.webgpu.compiler.fusing.op_traits import facts_of
+from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes, storage_of
 from webnn_py.ir import Graph, Node, Value
 
-FEWEST_SHARED = {"gpu": 64, "cpu": 512}
-"""Elements in a row from which a workgroup for each pays, by kind of device; below, an invocation
-computes a row."""
+MIN_SHARED_ROW = {"gpu": 64, "cpu": 512}
+"""Elements of a row from which a workgroup computes it, by kind of device; else an invocation."""
 
-MOST_SHARED = {"gpu": 1 << 20, "cpu": 2}
-"""Rows up to which a workgroup for each pays. A processor takes long to have invocations wait for
-each other."""
+MAX_SHARED_ROWS = {"gpu": 1 << 20, "cpu": 2}
+"""Rows up to which a workgroup computes each. Barriers take long on a processor."""
 
-MOST_LONG = {"gpu": 1 << 20, "cpu": 1 << 12}
-"""As MOST_SHARED, of rows that are longer than LONGEST."""
+MAX_SHARED_LONG_ROWS = {"gpu": 1 << 20, "cpu": 1 << 12}
+"""The same for rows longer than MAX_FUSED_ROW."""
 
-LONGEST = 1 << 13
-"""Elements in a row up to which one kernel computes all of it; the reductions of longer ones have
-kernels of their own, and their other operators all of the device."""
+MAX_FUSED_ROW = 1 << 13
+"""Elements of a row up to which one kernel computes all of it.
 
-SECTOR = 8
-"""Elements of 32 bits that memory gives at least."""
+Reductions of longer rows have kernels of their own, so that their other operators use the whole
+device.
+"""
 
-FEWEST_GROUPS = 128
-"""Workgroups that there are to be all the same, so that all processors have some."""
+SECTOR_WORDS = 8
+"""32-bit elements that one memory access transfers at least."""
 
-MOST_NODES = 64
-"""Operators that are looked at on the way from a reduction."""
+MIN_WORKGROUPS = 128
+"""Workgroups that keep all processors of a GPU busy."""
+
+MAX_ROW_NODES = 64
+"""Operators behind a reduction that are considered for its row kernel."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +50,9 @@ class Rows:
     """Nodes that one kernel computes row by row.
 
     Attributes:
-        shape: Of the rows together.
-        row: Of what there is once for each row: the results of the reductions.
-        nodes: In order; the last one's output is the only value that others read.
+        shape: Shape of all rows together.
+        row: Shape of values with one element per row: the results of the reductions.
+        nodes: In order; others read only the last one's output.
     """
 
     shape: tuple[int, ...]
@@ -59,57 +60,58 @@ class Rows:
     nodes: tuple[Node, ...]
 
     def is_one(self, value: Value) -> bool:
-        """Whether there is one element of a value for each row."""
+        """Whether a value has one element per row."""
         return value.shape == self.row
 
 
 def is_reduction(node: Node) -> bool:
     """Whether a node reduces axes."""
-    return facts_of(node.op).reduced is not None
+    return traits_of(node.op).reduced is not None
 
 
 def is_step(node: Node, features: Features) -> bool:
-    """Whether a node goes element by element, without loops."""
-    facts = facts_of(node.op)
-    return facts.fuses and not facts.rounds(node, features)
+    """Whether a node is elementwise, without loops."""
+    traits = traits_of(node.op)
+    return traits.fuses and not traits.iterations(node, features)
 
 
 def threads_for(count: int, results: int, features: Features) -> int:
-    """Invocations that go over one row of `count` together; 1 where sharing does not pay."""
+    """Return the invocations that share one row of `count` elements; 1 where sharing is slower."""
     count, results = sampled(count), sampled(results)
-    most = MOST_SHARED if count <= LONGEST else MOST_LONG
-    if count < FEWEST_SHARED[features.kind] or results > most[features.kind]:
+    most = MAX_SHARED_ROWS if count <= MAX_FUSED_ROW else MAX_SHARED_LONG_ROWS
+    if count < MIN_SHARED_ROW[features.kind] or results > most[features.kind]:
         return 1
-    limit = 1 << (features.invocations.bit_length() - 1)  # halves of it meet
+    limit = 1 << (features.invocations.bit_length() - 1)  # a power of two, to be halved
     return min(256 if count >= 256 else 64, limit)
 
 
 def beside_for(threads: int, operand: Value, axis: int, results: int, features: Features) -> int:
-    """Results that a workgroup of so many invocations makes: those that lie side by side.
+    """Return the adjacent results that one workgroup computes.
 
-    It is more than one where their elements lie side by side, too, and are read in one go.
+    There are several where the elements of adjacent results are adjacent, too: one memory access
+    reads them together.
 
     Args:
-        threads: As `threads_for` gives them.
-        operand: What is reduced.
-        axis: The last dimension along which it is.
-        results: How many there are.
+        threads: Invocations of the workgroup, by `threads_for`.
+        operand: The reduced value.
+        axis: The last reduced dimension.
+        results: Number of results.
         features: The device.
     """
     if axis == operand.rank - 1 or features.kind == "cpu" or threads % 64:
         return 1
-    most = min(sampled(results) // FEWEST_GROUPS, sampled(operand.shape[-1]), SECTOR)
+    most = min(sampled(results) // MIN_WORKGROUPS, sampled(operand.shape[-1]), SECTOR_WORDS)
     return 1 << max(0, int(most).bit_length() - 1)
 
 
 def is_writable(value: Value, features: Features) -> bool:
-    """Whether a kernel can write rows of a value element by element, into one binding."""
+    """Whether a kernel can write a value element by element, through one binding."""
     whole = buffer_bytes(value) <= features.binding_bytes
     return whole and storage_of(value.data_type, features).per_word == 1
 
 
 def rows_of(graph: Graph, features: Features) -> Mapping[Node, Rows]:
-    """The nodes that are computed row by row, with all that belongs to theirs."""
+    """Return the nodes that row kernels compute, each with its rows."""
     found: dict[Node, Rows] = {}
     place = {node: number for number, node in enumerate(graph.nodes)}
     for node in graph.nodes:
@@ -122,17 +124,17 @@ def rows_of(graph: Graph, features: Features) -> Mapping[Node, Rows]:
 
 
 def _begins(node: Node, features: Features) -> bool:
-    """Whether a kernel can compute the rows of a reduction."""
+    """Whether a reduction can begin a row kernel."""
     if not is_reduction(node):
         return False
     operand = next(node.operands)
     kept = tuple(1 if a in node.attrs["axes"] else n for a, n in enumerate(operand.shape))
     count = count_of(node)
-    if node.output.shape != kept or not 1 < count <= LONGEST:
+    if node.output.shape != kept or not 1 < count <= MAX_FUSED_ROW:
         return False
-    # Invocations of a GPU that read long rows each have all their reads apart.
+    # Where each invocation of a GPU reads a long row of its own, their reads are not coalesced.
     return threads_for(count, node.output.size, features) > 1 or (
-        features.kind == "cpu" or sampled(count) < FEWEST_SHARED["gpu"]
+        features.kind == "cpu" or sampled(count) < MIN_SHARED_ROW["gpu"]
     )
 
 
@@ -143,14 +145,14 @@ def _from(
     features: Features,
     others: Collection[Node],
 ) -> Rows | None:
-    """The longest way from a reduction to one value of its operand's shape, if there is one.
+    """Return the longest chain from a reduction to one value of its operand's shape, or None.
 
     Args:
         first: The reduction.
         graph: The graph.
-        place: The place of each of its nodes.
+        place: The number of each node in the graph's order.
         features: The device.
-        others: The nodes that are on other ways.
+        others: Nodes of other row kernels.
     """
     shape, row = next(first.operands).shape, first.output.shape
 
@@ -161,11 +163,11 @@ def _from(
             return next(node.operands).shape == shape and node.output.shape == row
         return is_step(node, features) and node.output.shape in (shape, row)
 
-    most = LONG // count_of(first) - 1  # times that an invocation goes over a row, but for writing
+    most = LONG // count_of(first) - 1  # passes over a row, without the one that writes
     nodes: list[Node] = []
     longest = 0
-    unread: dict[Value, int] = {}  # how often what is made so far is read further on
-    for node in itertools.islice(_behind(first, graph, place), MOST_NODES):
+    unread: dict[Value, int] = {}  # reads that are still to come, by value
+    for node in itertools.islice(_behind(first, graph, place), MAX_ROW_NODES):
         nodes.append(node)
         if not belongs(node) or sum(map(is_reduction, nodes)) > most:
             break
@@ -182,7 +184,7 @@ def _from(
 
 
 def _behind(first: Node, graph: Graph, place: Mapping[Node, int]) -> Iterator[Node]:
-    """A node, then all that follow from it, in their order."""
+    """Yield a node, then all nodes that depend on it, in the graph's order."""
     waiting = [place[first]]
     seen = {first}
     while waiting:

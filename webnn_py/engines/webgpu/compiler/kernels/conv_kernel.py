@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import coordinate
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves
 from webnn_py.engines.webgpu.compiler.kernel import Function
-from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT, Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
@@ -82,7 +82,7 @@ class Convolution:
 
         With a load of 4 or 8 channels from i on, the function is `window4` or `window8`.
         """
-        kind = {1: self.compute, 4: f"vec4<{self.compute}>", 8: EIGHT}[width]
+        kind = {1: self.compute, 4: f"vec4<{self.compute}>", 8: F16X8}[width]
         body = Body(self.builder)
         tap = {letter: symbol(letter, size) for letter, size in self._sizes.items()}
         p = symbol("p", self.area)

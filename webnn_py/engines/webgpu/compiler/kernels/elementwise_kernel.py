@@ -21,7 +21,7 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     grid,
     place_in,
 )
-from webnn_py.engines.webgpu.compiler.kernel_builder import FOURS, Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import VEC4_ELEMENTS, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, has_loop, loop
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
@@ -96,7 +96,7 @@ def _writes_vec4(builder: KernelBuilder) -> bool:
 
 def _holds_vec4(storage: Storage) -> bool:
     """Whether four elements form a vector or a word."""
-    return storage.per_word == 4 or (storage.per_word == 1 and storage.element in FOURS)
+    return storage.per_word == 4 or (storage.per_word == 1 and storage.element in VEC4_ELEMENTS)
 
 
 def _transposes_long_rows(builder: KernelBuilder) -> bool:

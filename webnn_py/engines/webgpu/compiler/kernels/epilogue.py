@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.fusing.op_traits import facts_of
+from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
 from webnn_py.engines.webgpu.compiler.kernel import Function
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.ir import Node, Value
@@ -128,5 +128,5 @@ def _stored_operands(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
 
 def _is_step(node: Node) -> bool:
     """Whether a node maps each element to the element at the same flat index."""
-    view = facts_of(node.op).view
+    view = traits_of(node.op).view
     return REGISTRY[node.op].wgsl is not None if view is None else view(node, 0).identity

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel import BY_TILE, EntryPoint, Function, WorkgroupArray
-from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
+from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
 from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
 
@@ -149,7 +149,7 @@ class _Operand:
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> Function:
         """Emit a guarded call of the hook."""
-        result = {1: problem.compute, 4: problem.vec4, 8: EIGHT}[width]
+        result = {1: problem.compute, 4: problem.vec4, 8: F16X8}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
         lines = [self._signature(result, width, free, k)]

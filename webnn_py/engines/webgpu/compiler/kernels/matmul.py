@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import FEW_ROWS
+from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import MAX_FUSED_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     ADD_KERNEL_US,
     Split,
@@ -66,9 +66,9 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
     if device == "cpu":
         return _emit_on_cpu(problem, limits)
     near = problem.sampled()
-    if near.n <= FEW_ROWS < near.m:
+    if near.n <= MAX_FUSED_ROWS < near.m:
         problem, near = problem.transposed(), near.transposed()
-    few, shallow = near.m <= FEW_ROWS, near.k <= MAX_SHALLOW_K
+    few, shallow = near.m <= MAX_FUSED_ROWS, near.k <= MAX_SHALLOW_K
     if few and not shallow:
         return emit_reduce(problem, _reduce_tile(near, limits), limits)
     if near.k < 8 or (shallow and (few or near.m * near.n <= MAX_TINY_ELEMENTS)):
@@ -83,7 +83,7 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
 def is_narrow(problem: GemmProblem) -> bool:
     """Whether the product has few rows or few columns."""
     near = problem.sampled()
-    return min(near.m, near.n) <= FEW_ROWS
+    return min(near.m, near.n) <= MAX_FUSED_ROWS
 
 
 def split_of(

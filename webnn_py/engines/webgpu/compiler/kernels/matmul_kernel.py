@@ -12,7 +12,7 @@ from webnn_py.core import shapes
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import unpacked_weights, unpacks_fours
+from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import add_vec4_loader, dequantize_node
 from webnn_py.engines.webgpu.compiler.inplace_concat import is_row_major
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
@@ -133,7 +133,7 @@ class Operand:
         self._row_step: int | None = None
         self._dequantized: Node | None = None  # the node whose weights the loads dequantize
         if self._strided is None:
-            weights = unpacked_weights(value, builder.producers, builder.is_stored)
+            weights = dequantize_node(value, builder.producers, builder.is_stored)
             if weights is not None:
                 self._strided = strided_view(builder, value, weights.output)
             self._dequantized = weights if self._strided is not None else None
@@ -231,7 +231,7 @@ class Operand:
         builder = self._builder
         if self._dequantized is not None:
             name = f"{self._name}_fours"
-            if width != 4 or not unpacks_fours(builder, name, self._dequantized):
+            if width != 4 or not add_vec4_loader(builder, name, self._dequantized):
                 return None
             halves = self._compute == "f16"
             return lambda *at: (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import (
-    LONGEST,
+    MAX_FUSED_ROW,
     is_reduction,
     is_step,
     is_writable,
@@ -81,7 +81,7 @@ def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowLoop) 
     if (
         walk.width == 1
         or walk.held
-        or reduction.count_of(node) > LONGEST
+        or reduction.count_of(node) > MAX_FUSED_ROW
         or not is_writable(root, features)
     ):
         return False

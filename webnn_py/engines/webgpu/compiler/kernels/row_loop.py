@@ -14,7 +14,7 @@ from webnn_py.core.shape_tracing import is_traced
 from webnn_py.core.traced_queries import divides, may_leave_remainder, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.fusing.row_fusion import FEWEST_SHARED
+from webnn_py.engines.webgpu.compiler.fusing.row_fusion import MIN_SHARED_ROW
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import free_bindings
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
@@ -191,6 +191,6 @@ class RowLoop:
 
 def _can_hold(threads: int, features: Features) -> bool:
     """Whether `threads` form a workgroup that can combine its results in two steps."""
-    if not FEWEST_SHARED["gpu"] // 4 <= threads <= min(256, features.invocations):
+    if not MIN_SHARED_ROW["gpu"] // 4 <= threads <= min(256, features.invocations):
         return False
     return any(max(n, threads // n) <= MAX_COMBINED for n in divisors(threads))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import WorkgroupArray
-from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
+from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, SharedTile
 
 ADJACENT_VECTORS = 4
@@ -122,7 +122,7 @@ class TileLoading:
     def variables(self) -> list[str]:
         """Emit the registers for loads."""
         names = {n: side for side in self.sides for task in self._registers(side) for n in task}
-        kinds = {4: self._problem.vec4, 8: EIGHT}
+        kinds = {4: self._problem.vec4, 8: F16X8}
         return [
             *(f"var {name}: {kinds[side.width]};" for name, side in names.items()),
             *(f"var {name} = 0u;" for name in ("run", "within") if self.run > 1),
