@@ -166,7 +166,7 @@ def test_an_engine_that_says_nothing_of_weights_has_them_for_each_size(
     monkeypatch: pytest.MonkeyPatch, says: bool, times: int
 ) -> None:
     if not says:
-        monkeypatch.setattr(ReferenceExecutable, "held", lambda self: {})
+        monkeypatch.setattr(ReferenceExecutable, "memory_use", lambda self: {})
     with ml.create_context_sync(engine="reference", max_prepared_bytes=1 << 12) as context:
         graph, compiled = compiled_for(context, monkeypatch)
         for sizes in ((1, 1), (1, 2), (1, 1)):

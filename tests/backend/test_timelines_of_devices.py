@@ -45,7 +45,7 @@ def test_the_queue_of_one_device_orders_two_contexts_without_the_host(
     shared: tuple[MLContext, MLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = shared
-    monkeypatch.setattr(TimelineState, "when", pytest.fail)  # nobody is ever parked
+    monkeypatch.setattr(TimelineState, "call_when_reached", pytest.fail)  # nobody is ever parked
     a, b = Timeline(), Timeline()
     graphs = {context: adding(context) for context in shared}
     # Both contexts count in the same two buffers, each in its turn.
