@@ -23,7 +23,7 @@ from webnn_py.core.files import open_regular
 
 DISABLED = "0"
 MAX_ENTRY_BYTES = 1 << 28
-"""Longer files are ignored: the cache never writes one."""
+"""Longer files are ignored, as they cannot be entries of the cache."""
 
 
 def cache_folder() -> Path | None:

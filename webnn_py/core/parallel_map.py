@@ -12,7 +12,7 @@ from webnn_py.core import gil_yield
 T = TypeVar("T")
 
 MAX_THREADS = 8
-"""Memory bandwidth is exhausted at about eight threads."""
+"""Most threads; memory is no faster for more."""
 MIN_PARALLEL_BYTES = 1 << 24
 """Smallest work, in bytes of memory, that takes longer than starting threads."""
 

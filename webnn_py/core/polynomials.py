@@ -388,7 +388,7 @@ def _bounds(a: Polynomial, ranges: Ranges) -> Range:
 
 
 _Variable = Symbol | Quotient | _Remainder
-_Powers = tuple[tuple[Any, int], ...]  # of variables
+_Powers = tuple[tuple[Any, int], ...]  # powers of variables
 _Number = int | Fraction
 _Terms = Mapping[_Powers, _Number]
 MAX_CORNER_VARIABLES = 6

@@ -38,7 +38,9 @@ NEAR_FACTOR = 2
 """Sizes up to this factor larger or smaller share estimates."""
 
 FAR_FACTOR = 64
-"""Sizes up to this factor larger, and all smaller ones, may use the estimates for a while."""
+"""Largest factor by which a size may exceed the traced one and still reuse the code and its
+estimates; smaller sizes always may.
+"""
 
 T = TypeVar("T")
 Numbers = Mapping[int, Any]

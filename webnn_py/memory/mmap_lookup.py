@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from webnn_py.ir import Array
 from webnn_py.memory.anonymous_file import AnonymousFile
 
-MAPS = "/proc/self/maps"
+PROCESS_MAPS_PATH = "/proc/self/maps"
 """Linux's list of this process's mappings."""
 
 
@@ -105,7 +105,7 @@ def _remove(remove: Callable[[Any], None], path: object) -> None:
 
 def _regions() -> Iterator[_Region]:
     try:
-        with open(MAPS, encoding="utf-8", errors="replace") as file:
+        with open(PROCESS_MAPS_PATH, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
     except OSError:
         return

@@ -210,7 +210,7 @@ def _node(timeline: TimelineState, value: int) -> TimelineValue:
         position = positions.end()
     elif following.value == value:
         return following
-    elif following.position.shared:  # by the one before, perhaps
+    elif following.position.shared:  # perhaps with the value before
         position = following.position
     else:
         position = positions.before(following.position)
