@@ -28,7 +28,7 @@ GPU, SOFTWARE = Features(workgroup_bytes=49152), Features(f16=False, int64=False
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernel_cache, "LEAST_NODES", 1)
+    monkeypatch.setattr(kernel_cache, "MIN_CACHED_NODES", 1)
     return tmp_path / "cache" / kernel_cache.KIND
 
 
@@ -175,7 +175,7 @@ def test_damaged_files_are_written_anew(
 
 
 def test_small_graphs_leave_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "LEAST_NODES", 100)
+    monkeypatch.setattr(kernel_cache, "MIN_CACHED_NODES", 100)
     compiled(legal(network(), GPU))
     assert not folder.exists()
 
@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_written(folder: Path, written: list[Graph]) -> 
 
 
 def test_the_disk_stays_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(kernel_cache, "MAX_CACHE_BYTES", 50_000)
     for slope in np.linspace(0.1, 0.9, 6).tolist():
         compiled(legal(network(slope=slope), GPU))
         assert 0 < sum(path.stat().st_size for path in folder.iterdir()) <= 50_000

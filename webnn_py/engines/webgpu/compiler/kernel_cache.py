@@ -1,7 +1,7 @@
-"""The kernels of a graph as they were written before, by this process's forerunners.
+"""Cache on disk of the kernels of graphs.
 
-Kernels follow from a graph's structure, from constants of one element and from what the device has:
-weights may differ. A graph that is known needs neither the writing nor the modules that write.
+Kernels follow from a graph's structure, its constants of one element and the device. Weights may
+differ. A cached graph needs neither compilation nor the compiler's modules.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from webnn_py.ir import Graph, Value
 from webnn_py.ops.declare import REGISTRY
 
 KIND = "kernels"
-MOST_BYTES = 64 << 20
-"""Of all graphs' files; those used last stay."""
-LEAST_NODES = 16
-"""Smaller graphs are written in the time that a look at the disk takes."""
+MAX_CACHE_BYTES = 64 << 20
+"""Bytes of all files; the least recently used are deleted."""
+MIN_CACHED_NODES = 16
+"""Nodes from which a graph is cached: smaller ones compile as fast as a file is read."""
 
 SOURCES = ("core", "ir", "memory", "ops", "engines/webgpu/compiler", "engines/webgpu/program")
-"""What kernels are written by."""
+"""Packages whose source code the cache's keys contain."""
 
 
 class KnownKernels:
-    """What is remembered of a graph.
+    """The entry of one graph in the cache.
 
     Args:
-        graph: In the operators that kernels are written for.
-        features: What the devices have.
+        graph: The graph after legalization.
+        features: The devices.
     """
 
     def __init__(self, graph: Graph, features: Features) -> None:
@@ -40,23 +40,23 @@ class KnownKernels:
         self._key = "\n".join(self._describe(graph, features)) if _is_large(graph) else ""
 
     def load(self) -> list[Kernel] | None:
-        """The kernels for the values of this graph; None if they are not known."""
+        """Return the cached kernels for the values of this graph, or None."""
         try:
             return self._read(cache.load_json(KIND, self._key)) if self._key else None
-        except (ValueError, TypeError, LookupError):  # damaged, or written by somebody else
+        except (ValueError, TypeError, LookupError):  # damaged, or written by another program
             return None
 
     def store(self, kernels: Sequence[Kernel]) -> None:
-        """Keep the kernels of this graph for later."""
+        """Store the kernels of this graph."""
         if self._key:
-            cache.store_json(KIND, self._key, self._written(kernels), MOST_BYTES)
+            cache.store_json(KIND, self._key, self._written(kernels), MAX_CACHE_BYTES)
 
     def _describe(self, graph: Graph, features: Features) -> Iterator[str]:
-        """All that kernels depend on, but for names: listings have those of their own graph."""
+        """Yield the parts of the key: all that kernels depend on. Names are not among them."""
         yield f"{cache.source_fingerprint(*SOURCES)} {features}"
         for value in self._values:
             array = graph.constants.get(value)
-            # repr tells 0 from -0 and 1 from 1.0.
+            # repr distinguishes 0 from -0 and 1 from 1.0.
             known = "" if array is None or array.size > 1 else repr(array.item())
             yield f"{value.data_type}{value.shape}{known}"
         numbers = self._numbers
@@ -72,7 +72,7 @@ class KnownKernels:
 
         def part_of(part: Part) -> tuple[int, int, int]:
             value = part.value
-            if value not in numbers:  # which only the kernels of one root know
+            if value not in numbers:  # a scratch value
                 numbers[value] = len(numbers)
                 scratch.append((value.data_type, value.shape))
             return numbers[value], part.offset, part.size
@@ -122,7 +122,7 @@ class KnownKernels:
 
 
 def _is_large(graph: Graph) -> bool:
-    return len(graph.nodes) >= LEAST_NODES
+    return len(graph.nodes) >= MIN_CACHED_NODES
 
 
 def _values(graph: Graph) -> Iterator[Value]:
@@ -134,7 +134,7 @@ def _values(graph: Graph) -> Iterator[Value]:
 
 @functools.cache
 def lowered_operators() -> frozenset[str]:
-    """The names of operators that have lowerings, without the modules that hold these."""
+    """Return the names of operators with lowerings, from the cache if it has them."""
     key = f"{cache.source_fingerprint(*SOURCES)} lowerings"
     try:
         return frozenset(cache.load_json(KIND, key))
@@ -142,5 +142,5 @@ def lowered_operators() -> frozenset[str]:
         from webnn_py.engines.webgpu.compiler.lower import has_lowering
 
         names = [name for name in REGISTRY if has_lowering(name)]
-        cache.store_json(KIND, key, names, MOST_BYTES)
+        cache.store_json(KIND, key, names, MAX_CACHE_BYTES)
         return frozenset(names)

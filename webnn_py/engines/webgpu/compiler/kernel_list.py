@@ -28,13 +28,13 @@ PRODUCT_WINDOW = 12
 
 
 def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
-    """The kernels of a graph for a device with these features, in order, as they are written."""
+    """Yield the kernels of a graph for a device with these features, in order."""
     fusion = Fusion(graph, features)
     writer = _Writer(graph, features, fusion)
     behind = _rows_behind(fusion) if features.kind != "cpu" else {}
     with_product: dict[Value, list[Kernel]] = {}
     for root in checkpoints(fusion.roots):
-        if fusion.places.left.get(root) == ():  # the kernels of its operands write all of it
+        if fusion.places.left.get(root) == ():  # a concat that the kernels of its operands write
             continue
         rows = behind.get(root)
         if rows is not None and (made := writer.into_rows(root, rows)):
@@ -44,16 +44,16 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
 
 
 class _Writer:
-    """Writes the kernels of roots, those of alike ones once."""
+    """Writer of the kernels of roots, once for roots with equal structures."""
 
     def __init__(self, graph: Graph, features: Features, fusion: Fusion) -> None:
         self._features = features
         self._fusion = fusion
         self._producers = graph.producers
-        computed: set[Value] = set()  # by others' kernels, though fusion has them stored
+        computed: set[Value] = set()  # inside other kernels, although fusion stores them
         self._computed = computed
 
-        def is_stored(value: Value) -> bool:  # without a way back to this object
+        def is_stored(value: Value) -> bool:  # makes no reference cycle with this object
             return value not in computed and fusion.is_stored(value)
 
         self._shared = (
@@ -73,7 +73,7 @@ class _Writer:
             )
 
     def _make(self, root: Value) -> tuple[Make, str]:
-        """Begins the kernels of a root, whose tile may be known."""
+        """Return what begins the kernels of a root, and the name of its tuned tile or ""."""
         tiles = self._features.tiles
         tile = tiles.get(key_of(self._structures.of(root)), "") if tiles else ""
 
@@ -84,7 +84,7 @@ class _Writer:
         return make, tile
 
     def write(self, root: Value) -> list[Kernel]:
-        """The kernels of a root."""
+        """Return the kernels of a root."""
         make, tile = self._make(root)
         fusion = self._fusion
         left = fusion.places.left.get(root)
@@ -105,7 +105,10 @@ class _Writer:
         return self._once((root in self._beside,), root, emitted, tile)
 
     def into_rows(self, product: Value, rows: Value) -> list[Kernel]:
-        """The kernels of a product and of the rows behind it, if these add up its parts' sums."""
+        """Return the kernels of a split-K product and of the rows that add up its partial sums.
+
+        The list is empty if the two cannot be joined so.
+        """
         make, _ = self._make(product)
         node, reduction = self._fusion.anchor_of(product), self._fusion.anchor_of(rows)
         assert node is not None
@@ -125,7 +128,7 @@ class _Writer:
     def _once(
         self, how: tuple[Any, ...], root: Value, write: Callable[[], list[Kernel]], tile: str
     ) -> list[Kernel]:
-        """What is written for a root, or was for one alike."""
+        """Return the kernels of a root: those of an equal structure, or new ones."""
         structure = self._structures.of(root)
         key = (*how, *structure.key)
         if key in self._written:
@@ -138,25 +141,25 @@ class _Writer:
 
 
 class _BoundOnce(KernelBuilder):
-    """One that reads the graph's values element by element, as bindings are few."""
+    """A builder that binds each of the graph's values once, where bindings are few."""
 
     def vector(self, value: Value) -> Callable[[str], str] | None:
-        """Those that only its kernels know, as ever."""
+        """Return a vector view of scratch values only."""
         return None if self._stored(value) else super().vector(value)
 
     def eights(self, value: Value) -> Callable[[str], str] | None:
-        """As `vector`."""
+        """Return a view of eight float16 of scratch values only."""
         return None if self._stored(value) else super().eights(value)
 
 
 def _of_one_size(
     fusion: Fusion, structures: Structures, make: Callable[[Value], KernelBuilder]
 ) -> set[Value]:
-    """The products that may run beside others, with workgroups of one size."""
+    """Return the parallel products whose tiles should have workgroups of one size."""
     problems: dict[tuple[Any, ...], GemmProblem | None] = {}
 
     def problem_of(builder: KernelBuilder) -> GemmProblem | None:
-        """The sizes of a product of halves, if it is one through tiles."""
+        """Return the problem of a tiled float16 product, else None."""
         key = structures.of(builder.root).key
         if key not in problems:
             found = product_kernel.product_of(builder, fusion.anchor_of(builder.root))
@@ -175,7 +178,7 @@ def _of_one_size(
 
 
 def _with_values(kernels: Sequence[Kernel], values: dict[Value, Value]) -> list[Kernel]:
-    """The same code for other values; what only these kernels know is made anew."""
+    """Return kernels with the same code for other values, and with scratch values of their own."""
 
     def other(value: Value) -> Value:
         if value not in values:

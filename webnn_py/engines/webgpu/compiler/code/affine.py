@@ -1,4 +1,4 @@
-"""Index arithmetic: maps from one flat index to another."""
+"""Affine maps from one flat index to another."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Affine:
     """The flat index `offset + sum(coordinate[d] * stride[d])` over dimensions of these sizes.
 
     Attributes:
-        sizes: Dimensions of the index space that is walked, row-major.
-        strides: Steps in the other space, in elements; may be 0 or negative.
-        offset: Where coordinate 0 lies.
+        sizes: Dimensions of the source index space, row-major.
+        strides: Steps in the target space, in elements; may be 0 or negative.
+        offset: Target index of the source's first element.
     """
 
     sizes: tuple[int, ...]
@@ -25,7 +25,7 @@ class Affine:
     offset: int = 0
 
     def collapsed(self) -> Affine:
-        """The same map with as few dimensions as can be."""
+        """Return the same map with as few dimensions as possible."""
         merged: list[tuple[int, int]] = []
         for size, stride in zip(self.sizes, self.strides, strict=True):
             if size == 1:
@@ -43,7 +43,7 @@ class Affine:
         return small.offset == 0 and small.strides in ((), (1,))
 
     def at(self, index: Index) -> Index:
-        """Where the element lies whose flat index in these sizes is `index`."""
+        """Return the target index of the flat source index `index`."""
         small = self.collapsed()
         index = index.below(math.prod(small.sizes))
         inner = shapes.strides(small.sizes)
@@ -56,7 +56,7 @@ class Affine:
 
 
 def broadcast_map(shape: Sequence[int], target: Sequence[int]) -> Affine:
-    """From an index of `target` to the element of `shape` that broadcasts there."""
+    """Return the map from an index of `target` to the element of `shape` that broadcasts there."""
     own = shapes.strides(shape)
     lead = len(target) - len(shape)
     steps = [0] * lead + [
@@ -66,7 +66,7 @@ def broadcast_map(shape: Sequence[int], target: Sequence[int]) -> Affine:
 
 
 def transpose_map(shape: Sequence[int], permutation: Sequence[int]) -> Affine:
-    """From an index of the transposed tensor to the element of the original."""
+    """Return the map from an index of the transposed tensor to the original's."""
     own = shapes.strides(shape)
     return Affine(
         tuple(shape[axis] for axis in permutation), tuple(own[axis] for axis in permutation)
@@ -76,7 +76,7 @@ def transpose_map(shape: Sequence[int], permutation: Sequence[int]) -> Affine:
 def slice_map(
     shape: Sequence[int], starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
 ) -> Affine:
-    """From an index of a slice (of output sizes `sizes`) to the element it comes from."""
+    """Return the map from an index of a slice with output sizes `sizes` to the original's."""
     own = shapes.strides(shape)
     offset = sum(start * stride for start, stride in zip(starts, own, strict=True))
     moved = tuple(step * stride for step, stride in zip(steps, own, strict=True))
@@ -84,7 +84,7 @@ def slice_map(
 
 
 def reverse_map(shape: Sequence[int], axes: Sequence[int]) -> Affine:
-    """From an index of the reversed tensor to the element of the original."""
+    """Return the map from an index of the reversed tensor to the original's."""
     own = shapes.strides(shape)
     steps = tuple(-s if axis in axes else s for axis, s in enumerate(own))
     offset = sum((shape[axis] - 1) * own[axis] for axis in axes)
@@ -92,20 +92,20 @@ def reverse_map(shape: Sequence[int], axes: Sequence[int]) -> Affine:
 
 
 def subset_map(shape: Sequence[int], axes: Sequence[int]) -> Affine:
-    """From an index over only the dimensions `axes` (in their order) to the flat index."""
+    """Return the map from an index over the dimensions `axes`, in their order, to the tensor's."""
     own = shapes.strides(shape)
     return Affine(tuple(shape[axis] for axis in axes), tuple(own[axis] for axis in axes))
 
 
 def coordinate(shape: Sequence[int], axis: int, index: Index) -> Index:
-    """The coordinate along `axis` of the flat index `index`."""
+    """Return the coordinate along `axis` of the flat index `index`."""
     return index.below(math.prod(shape)) // shapes.strides(shape)[axis] % shape[axis]
 
 
 def repeated_map(shape: Sequence[int], outer: Sequence[int], inner: Sequence[int]) -> Affine:
-    """From an index of a tensor in which each dimension is repeated to the element there.
+    """Return the map from an index of a tensor with repeated dimensions to the original's.
 
-    The whole dimension is repeated `outer` times, each of its elements `inner` times in a row.
+    Each dimension is repeated `outer` times as a whole, and each of its elements `inner` times.
     """
     own = shapes.strides(shape)
     sizes = [part for parts in zip(outer, shape, inner, strict=True) for part in parts]

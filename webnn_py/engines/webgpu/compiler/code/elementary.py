@@ -1,7 +1,7 @@
 """Elementary functions in WGSL, for the prelude.
 
-WGSL's own may be far off, differ from driver to driver, or be undefined for arguments that WebNN
-allows. Nothing here needs a fused `fma`: where bits count, products are exact in float32.
+WGSL's own functions may be inaccurate, differ between drivers, or be undefined for arguments that
+WebNN allows. No function here needs a fused `fma`: products that must be exact fit float32.
 """
 
 from __future__ import annotations

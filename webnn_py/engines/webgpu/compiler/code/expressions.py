@@ -1,9 +1,9 @@
-"""What a declaration says in WGSL, as it must be written for each data type.
+"""Declared expressions of operators, rewritten for each data type.
 
-A declared expression is written once, as for numbers that WGSL computes with itself. Here every
-part of it gets a type, and what WGSL lacks or leaves open for that type is put in its place: 64-bit
-integers as pairs of words (`int64`), floats that are not numbers (`floats`), the range of narrow
-integers, negation (`integers`), functions that the prelude has for several types, conversions.
+An operator declares its WGSL once, for types that WGSL has. Here every part of it gets a type, and
+operators that WGSL lacks or leaves undefined for that type are replaced: 64-bit integers as pairs
+of words (`int64`), NaN and infinities (`floats`), the range of narrow integers, negation
+(`integers`), functions that the prelude has for several types, conversions.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _NATURAL = {
     for data_type in ("float32", "int32", "uint32", "int64", "uint64")
     for storage in (storage_of(data_type, Features()),)
 } | {"bool": BOOL}
-"""What a type that WGSL has itself stands for."""
+"""The storage that stands for each WGSL type."""
 
 _OF_NUMBERS = {"abs": 1, "sign": 1, "max": 2, "min": 2, "clamp": 3}
 _OF_FLOATS = {"ceil": 1, "floor": 1, "round": 1, "sqrt": 1}
-"""Functions of WGSL that take and give one type, and how many they take."""
+"""Functions of WGSL with arguments and result of one type, and how many arguments they take."""
 
 _SUFFIXES = {"u": "u32", "li": "i64", "lu": "u64", "f": "f32"}
 
 Typed = tuple[Expression, Storage | None]
-"""An expression and its type; a number such as `1` takes the type of what it stands beside."""
+"""An expression and its type; None for a number such as `1`, which takes its neighbour's type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names in an expression stand for.
+    """The types and known values of the names in an expression.
 
     Attributes:
-        storage: How operands and options are computed with that `others` does not name.
-        result: The type `{T}`; None where that is the operands'.
-        others: Operands of types of their own.
-        known: Operands that are a number known at build, and that number.
-        same: Operands that are another one given again.
-        absent: Options not given; what is the greater or less of one and a value, is the value.
+        storage: Type of the operands and options that `others` does not name.
+        result: The type `{T}`; None for the operands' type.
+        others: Operands with types of their own.
+        known: Operands that are numbers known at build, with these numbers.
+        same: Operands that are the same value as another operand, with that operand.
+        absent: Options without a value; `max` or `min` of one and a value is the value.
     """
 
     storage: Storage
@@ -69,7 +69,7 @@ class Scope:
 
 @functools.lru_cache(maxsize=4096)
 def template(text: str, scope: Scope) -> str:
-    """A declared expression as WGSL for operands of these types, names still in braces.
+    """Return a declared expression in WGSL for operands of these types, with names in braces.
 
     Raises:
         ValueError: It cannot be written so; the message says which part.
@@ -78,20 +78,20 @@ def template(text: str, scope: Scope) -> str:
 
 
 def adapted(text: str, storage: Storage) -> str:
-    """As `template`, where all operands are of this storage."""
+    """Return `template` for operands that all have one storage."""
     return template(text, Scope(storage))
 
 
 def express(text: str, storage: Storage, **names: str) -> str:
-    """A declared expression for operands of this storage, with names filled in.
+    """Return a declared expression for operands of one storage, with names replaced.
 
-    These must be fit to stand anywhere, as a name, a call or a number are.
+    Replacements must need no parentheses, as a name, a call or a number.
     """
     return adapted(text, storage).format(**names)
 
 
 class _Writer:
-    """Rewrites one expression from its leaves up."""
+    """Rewriter of one expression, from its leaves up."""
 
     def __init__(self, text: str, scope: Scope) -> None:
         self.text = text
@@ -101,7 +101,7 @@ class _Writer:
         self.known = dict(scope.known)
 
     def whole(self) -> Expression:
-        """What stands in the expression's place."""
+        """Return the rewritten expression."""
         again = {name: Operand(first) for name, first in self.scope.same}
         made, kind = self.visit(wgsl.filled(wgsl.parse(self.text), again))
         if kind is not None and self.scope.result and kind.compute != self.result.compute:
@@ -109,7 +109,7 @@ class _Writer:
         return made if kind else _literal(made, self.result)
 
     def visit(self, expression: Expression) -> Typed:
-        """What stands in an expression's place, and its type."""
+        """Return the rewritten part of an expression and its type."""
         match expression:
             case Operand(name):
                 return expression, self.others.get(name, self.scope.storage)
@@ -152,7 +152,7 @@ class _Writer:
         return self._prelude(function, typed)
 
     def _prelude(self, function: str, typed: list[Typed]) -> Typed:
-        """A call of a function of the prelude, by the name that it has for its arguments' type."""
+        """Return a call of the prelude's function for the type of the arguments."""
         signature = prelude.signature(function)
         if signature is None or not _NATURAL.keys() >= {*signature[0], signature[1]}:
             raise self._error(f"there is no function {function!r} of {len(typed)} arguments")
@@ -172,7 +172,7 @@ class _Writer:
         return Call(function, tuple(made)), _NATURAL[returned]
 
     def _for_integers(self, function: str, typed: list[Typed]) -> Typed:
-        """What a function of floats is for integers."""
+        """Return the integer version of a function of floats."""
         made, kind = self._alike(function, typed)
         plain = floats.FOR_INTEGERS.get(function)
         if plain is not None:
@@ -190,7 +190,7 @@ class _Writer:
     def _rule(
         self, name: str, plain: Expression, arguments: list[Expression], kind: Storage
     ) -> tuple[Expression, Storage]:
-        """What an operator or function is for a type."""
+        """Return an operator or function rewritten for a type."""
         unsigned = kind.data_type.startswith("uint")
         if (unsigned and name in ("neg", "sign")) or (kind is BOOL and name not in ("==", "!=")):
             raise self._error(f"{name} is not for {kind.data_type}")
@@ -208,7 +208,7 @@ class _Writer:
         return plain, kind
 
     def _converted(self, typed: Typed) -> Typed:
-        """A value as one of the result's type."""
+        """Return a value converted to the result's type."""
         value, kind = typed
         if kind is None:
             return _literal(value, self.result), self.result
@@ -216,7 +216,7 @@ class _Writer:
         return wgsl.filled(conversion, {"input": value}), self.result
 
     def _alike(self, name: str, typed: list[Typed]) -> tuple[list[Expression], Storage]:
-        """Arguments of one type, and that type; that of an operand where numbers are wider."""
+        """Return arguments converted to one type, and that type: an operand's before a number's."""
         kinds = [kind for _, kind in typed if kind is not None]
         if not kinds:
             raise self._error(f"the numbers at {name!r} have no type; write {RESULT}(1)")
@@ -231,7 +231,7 @@ class _Writer:
         return [part if kind else _literal(part, chosen) for part, kind in typed], chosen
 
     def _logical(self, name: str, arguments: Sequence[Expression]) -> list[Expression]:
-        """Arguments that are true or false."""
+        """Return arguments that must be booleans."""
         typed = [self.visit(argument) for argument in arguments]
         for _, kind in typed:
             if kind is not BOOL:
@@ -244,7 +244,7 @@ class _Writer:
 
 
 def _type_of_number(text: str) -> Storage | None:
-    """The type of a literal by its form; None for one that fits any."""
+    """Return the type of a literal by its form; None for a literal of any type."""
     if text.startswith("0x"):
         return _NATURAL["u32"] if text.endswith("u") else None
     for suffix, kind in _SUFFIXES.items():
@@ -254,7 +254,7 @@ def _type_of_number(text: str) -> Storage | None:
 
 
 def _literal(expression: Expression, storage: Storage) -> Expression:
-    """A number of no type as one of this type; anything else as it is."""
+    """Return an untyped number as a literal of a type; return other expressions unchanged."""
     if isinstance(expression, Number) and _type_of_number(expression.text) is None:
         return wgsl.parse(storage.literal(int(expression.text, 0)))
     return expression

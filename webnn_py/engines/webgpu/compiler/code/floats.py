@@ -1,9 +1,8 @@
-"""Floats that are not numbers, as the reference has them.
+"""Rules that make float operators correct for NaN and infinities.
 
-WGSL lets drivers assume that NaN and infinities do not occur: `max` may give either operand, `!=`
-of NaN may be false, `x == x` and `0 * x` may be folded, and a choice by a comparison made a `max`.
-So NaN is told by its bits, and operators and functions of WGSL have others in their place where a
-result hangs on it.
+WGSL lets drivers assume that NaN and infinities do not occur: `max` may return either operand, `!=`
+of NaN may be false, `x == x` and `0 * x` may be folded, and a select by a comparison may become a
+`max`. So NaN is detected by its bits, and operators whose result depends on it are replaced.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ RULES: dict[str, str] = {
     "<=": "({a} <= {b}) & !wn_is_nan({a})",
     ">=": "({a} >= {b}) & !wn_is_nan({a})",
 }
-"""What operators and functions are for floats {a}, {b}, {c}."""
+"""Replacements of operators and functions for floats {a}, {b}, {c}."""
 
 FOR_INTEGERS = {"wn_above": ">", "wn_below": "<", "wn_scaled": "*"}
-"""The operators that say of integers what these functions say of floats."""
+"""Operators on integers that correspond to functions of floats."""
 
 LARGE = 8.0e37
-"""A little less than 2^126: above, the reciprocal of a number is none that drivers keep."""
+"""A little less than 2^126: reciprocals of larger numbers are subnormal, and drivers flush them."""
 
 
 def rewritten(
     name: str, arguments: Sequence[Expression], known: Mapping[str, float]
 ) -> Expression | None:
-    """What an operator or function is for floats; None if WGSL's own will do.
+    """Return an operator or function rewritten for floats; None to leave it as it is.
 
     Args:
         name: Its name.
-        arguments: What it is applied to.
-        known: Operands that are known to be a number, and its size.
+        arguments: Its arguments.
+        known: Operands with a known value, and that value.
     """
     rule = RULES.get(name)
     if name in ("-", "*", "/"):
@@ -53,7 +52,7 @@ def rewritten(
 
 
 def _arithmetic(name: str, a: Expression, b: Expression, known: Mapping[str, float]) -> str | None:
-    """Where a driver would conclude too much: x - x, x / x, and zeros and infinities."""
+    """Return the rule for arithmetic that drivers fold wrongly: x - x, x / x, 0 and infinities."""
     size_a, size_b = (_size(part, known) for part in (a, b))
     if name == "-":
         return "{a} - wn_settled({b})" if a == b else None
@@ -76,7 +75,7 @@ def _arithmetic(name: str, a: Expression, b: Expression, known: Mapping[str, flo
 
 
 def _size(expression: Expression, known: Mapping[str, float]) -> float | None:
-    """The absolute value of what is known to be a number."""
+    """Return the absolute value of a number or of an operand with a known value, else None."""
     match expression:
         case Operand(name) if name in known:
             return abs(known[name])

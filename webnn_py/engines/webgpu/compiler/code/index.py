@@ -1,9 +1,8 @@
-"""Places in tensors: unsigned expressions in WGSL, simplified while they are built.
+"""Indices: u32 expressions in WGSL that are simplified while they are built.
 
-An expression is a sum of names, quotients and remainders, each times a number, plus a number. It
-means what WGSL makes of it, modulo 2^32: a sum may pass below 0 on its way, and one that ends there
-is huge. Divisions are simplified by what is known of the dividend's size, and not at all where it
-might wrap around.
+An expression is a sum of names, quotients and remainders, each times a number, plus a number. It is
+computed modulo 2^32 as in WGSL: partial sums may be negative, and a negative sum is a huge index.
+Divisions are simplified by the bounds of the dividend, and not at all if it may wrap around.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ LIMIT = 1 << 32
 
 
 class Index:
-    """A u32 expression, which does not change; `+ - * // %` and numbers make others of it.
+    """An immutable u32 expression; `+ - * // %` with numbers or other indices make new ones.
 
-    Divisions are by numbers above 0. As text it is WGSL, for any place where nothing binds tighter
+    Divisors are positive numbers. `str` gives WGSL for any context that does not bind more tightly
     than `+`.
 
     Attributes:
         terms: Atoms and their factors, none of them 0.
         offset: The number added to them.
-        low: The sum is not below this, as whole numbers go, without wrapping around.
-        high: Nor is it above this.
+        low: Lower bound of the sum as an integer, without wrapping around.
+        high: Upper bound of it.
     """
 
     __slots__ = ("_text", "high", "low", "offset", "terms")
@@ -41,45 +40,45 @@ class Index:
 
     @property
     def is_atom(self) -> bool:
-        """Whether it is a name, a call, a quotient, a remainder or a number alone."""
+        """Whether it is one name, call, quotient, remainder or number."""
         return not self.terms or (len(self.terms) == 1 and not self.offset and self._factor == 1)
 
     @property
     def is_name(self) -> bool:
-        """Whether it is a name or a number alone."""
+        """Whether it is one name or number."""
         return not self.terms or (self.is_atom and self._atom.operator == "")
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call alone."""
+        """Whether it is one call."""
         return bool(self.terms) and self.is_atom and self._atom.operator == "()"
 
     @property
     def is_product(self) -> bool:
-        """Whether it is a number or one term alone: as quick to compute again as to name."""
+        """Whether it is a number or one term, which is as cheap to repeat as to name."""
         return not self.terms or (len(self.terms) == 1 and not self.offset)
 
     @property
     def divisions(self) -> int:
-        """Divisions that it takes."""
+        """Number of divisions in it."""
         text = str(self)
         return text.count("/") + text.count("%")
 
     @property
     def enclosed(self) -> str:
-        """The text for any place: in parentheses, if need be."""
+        """The WGSL for any context, in parentheses if needed."""
         return str(self) if self.is_name or self.is_call else f"({self})"
 
     def named(self, text: str) -> Index:
-        """A name that stands for it."""
+        """Return a variable that holds it, with the same bounds."""
         low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
         return _single(_Atom(text, low, high))
 
     def below(self, size: int) -> Index:
-        """The same expression, of which it is known that it is from 0 to `size` - 1, unwrapped.
+        """Return the same expression with bounds within 0 to `size` - 1.
 
-        What cannot be is never computed, so any number in range will do for it: compilers refuse
-        some that are not.
+        If its bounds allow none of these, the code is never reached and any number in range will
+        do: compilers reject some constants out of range.
         """
         low, high = max(self.low, 0), min(self.high, size - 1)
         if low > high:
@@ -91,14 +90,14 @@ class Index:
         return Index(self.terms, self.offset, low, high)
 
     def min(self, most: int) -> Index:
-        """The expression or the number, whichever is less."""
+        """Return the lesser of the expression and a number."""
         if self._fits and self.high <= most:
             return self
         low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
         return _single(_Atom(f"min({self}, {most}u)", min(low, most), min(high, most), "()"))
 
     def clamp(self, low: int, high: int) -> Index:
-        """The number within these bounds that is next to the expression."""
+        """Return the expression clamped to these bounds."""
         if self._fits and self.low >= low:
             return self.min(high)
         return _single(_Atom(f"clamp({self}, {low}u, {high}u)", low, high, "()"))
@@ -196,11 +195,11 @@ class Index:
 
     @property
     def _fits(self) -> bool:
-        """Whether it is known not to wrap around."""
+        """Whether its bounds exclude wrapping around."""
         return self.low >= 0 and self.high < LIMIT
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
-        """How many whole divisors it is for certain, and what is left, which is not below 0."""
+        """Return a quotient and a non-negative rest, so that it is quotient * divisor + rest."""
         multiples = tuple((a, f // divisor) for a, f in self.terms if f % divisor == 0)
         others = [(a, f) for a, f in self.terms if f % divisor]
         rest = _sum(others, self.offset)
@@ -208,7 +207,7 @@ class Index:
         return _sum(multiples, count), rest - count * divisor
 
     def _common(self, divisor: int) -> tuple[int, Index, Index]:
-        """A divisor of that which parts the sum into a multiple and a rest below it; else 1."""
+        """Return a factor of the divisor, with the quotient and a rest below the factor; else 1."""
         factors = {_gcd(divisor, factor) for _, factor in self.terms} - {1}
         for common in sorted(factors, reverse=True):
             multiple, rest = self._split(common)
@@ -222,7 +221,7 @@ class Index:
 
     @property
     def _is_operand(self) -> bool:
-        """Whether it can stand before `*`, `/` or `%` as it is."""
+        """Whether it can stand before `*`, `/` or `%` without parentheses."""
         return self.is_atom or (len(self.terms) == 1 and not self.offset and self._factor > 0)
 
     def _printed(self) -> str:
@@ -249,15 +248,15 @@ class Index:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Atom:
-    """What is no sum; one text means one thing.
+    """An operand of a sum; atoms with equal texts are equal.
 
     Attributes:
         text: WGSL of a name, a call, a quotient or a remainder.
-        low: It is not below this.
-        high: It is not above this.
-        operator: "/", "%", "()" for a call, or nothing for a name.
-        inner: What is divided.
-        divisor: By what.
+        low: Lower bound.
+        high: Upper bound.
+        operator: "/", "%", "()" for a call, or "" for a name.
+        inner: The dividend of "/" and "%".
+        divisor: The divisor of "/" and "%".
     """
 
     text: str
@@ -269,22 +268,22 @@ class _Atom:
 
 
 def symbol(text: str, size: int = LIMIT) -> Index:
-    """A name of what is less than `size`."""
+    """Return a variable that is less than `size`."""
     return _single(_Atom(text, 0, size - 1))
 
 
 def call(text: str, size: int) -> Index:
-    """A call of a function that gives what is less than `size`, the same for the same text."""
+    """Return a call of a pure function whose result is less than `size`."""
     return _single(_Atom(text, 0, size - 1, "()"))
 
 
 def constant(value: int) -> Index:
-    """A number."""
+    """Return a number."""
     return Index((), value, value, value)
 
 
 def total(indices: Iterable[Index]) -> Index:
-    """The sum of all."""
+    """Return the sum of indices."""
     terms: list[tuple[_Atom, int]] = []
     offset = low = high = 0
     for index in indices:
@@ -303,7 +302,7 @@ def _sum(
     low: int | None = None,
     high: int | None = None,
 ) -> Index:
-    """The sum, like terms added up; `low` and `high` are what is known of it besides."""
+    """Return the sum with like terms combined; `low` and `high` are additional bounds of it."""
     merged: dict[str, tuple[_Atom, int]] = {}
     for atom, factor in terms:
         before = merged.get(atom.text)
@@ -323,7 +322,7 @@ def _sum(
 def _rejoined(
     terms: tuple[tuple[_Atom, int], ...], offset: int, low: int, high: int
 ) -> Index | None:
-    """The sum with a quotient and a remainder of one dividend made what they are parts of."""
+    """Return a sum whose quotient and remainder of one dividend became the dividend, or None."""
     for part, factor in terms if len(terms) > 1 else ():
         if part.operator != "%" or not part.inner._fits:
             continue
@@ -344,7 +343,7 @@ def _rejoined(
 
 
 def _gcd(one: int, other: int) -> int:
-    """The greatest divisor of both; 1 where it follows from sizes that are traced."""
+    """Return the greatest common divisor; 1 for traced numbers, as it differs between sizes."""
     return 1 if is_traced(one) or is_traced(other) else math.gcd(one, other)
 
 

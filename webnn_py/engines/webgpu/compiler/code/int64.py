@@ -1,7 +1,7 @@
 """64-bit integers where the device lacks shader-int64: pairs of a low and a high word.
 
-A pair is a `vec2<u32>`, which lies in a buffer as the integer itself does. WGSL's operators would
-work on its words apart from each other, so each has a function in its place.
+A pair is a `vec2<u32>` with the layout of the integer in memory. WGSL's operators treat its words
+separately, so functions replace them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ RULES: dict[str, str] = {
     "==": "all({a} == {b})",
     "!=": "any({a} != {b})",
 }
-"""What operators and functions are for pairs {a} and {b}; {S} is "i" or "u", by their sign."""
+"""Replacements of operators for pairs {a} and {b}; {S} is "i" if they are signed, else "u"."""
 
 
 def rewritten(
     name: str, arguments: Sequence[wgsl.Expression], storage: Storage
 ) -> wgsl.Expression | None:
-    """What an operator or function is for pairs; None if it is not there for them."""
+    """Return an operator or function rewritten for pairs; None if pairs lack it."""
     rule = RULES.get(name)
     if rule is None:
         return None
@@ -44,7 +44,7 @@ def rewritten(
 
 
 def cast(source: Storage, target: Storage) -> str:
-    """WGSL expression template that converts `{input}` to or from a pair, or between pairs."""
+    """Return the WGSL template that converts `{input}` to or from a pair, or between pairs."""
     if source.compute == target.compute:
         return "{input}"
     if target.compute == PAIR:

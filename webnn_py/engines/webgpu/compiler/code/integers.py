@@ -38,7 +38,7 @@ def rewritten(
 def _negated(
     name: str, arguments: Sequence[Expression], known: Mapping[str, float]
 ) -> Expression | None:
-    """The argument that an operator negates, if it does."""
+    """Return the argument that an operator negates, or None."""
     if name == "neg":
         return arguments[0]
     if len(arguments) != 2:
@@ -53,7 +53,7 @@ def _negated(
 
 
 def _number(expression: Expression, known: Mapping[str, float]) -> float | None:
-    """The value of an operand that is known to be a number."""
+    """Return the known value of an operand, or None."""
     return known.get(expression.name) if isinstance(expression, Operand) else None
 
 
