@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: demo test lint docs bench clean help
+.PHONY: demo test lint report docs bench clean help
 
 demo: ## Install into .venv, run the samples, draw a picture
 	@scripts/demo.sh
@@ -9,6 +9,9 @@ test: ## ruff, mypy and the whole test suite, in .venv
 
 lint: ## ruff and mypy alone
 	@scripts/test.sh lint
+
+report: ## Long functions, large classes, lone modules, and tests of internals; fails nothing
+	@python3 scripts/report.py
 
 docs: ## Build the documentation into site/
 	@scripts/docs.sh

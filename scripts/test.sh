@@ -76,8 +76,7 @@ beside() {
   if [ -e "$swiftshader" ]; then
     VK_DRIVER_FILES=$swiftshader WEBNN_REQUIRE_GPU=1 \
       stage "pytest on SwiftShader" \
-      pytest -q tests/backend tests/stress tests/property/test_schedules.py \
-      --ignore=tests/backend/test_cpu_engines.py
+      pytest -q -m kernels tests/backend
   fi
 }
 if [ "$(getconf _NPROCESSORS_ONLN)" -gt 1 ]; then

@@ -19,6 +19,7 @@ typedef struct {
     int of_device; /* its first argument is the device */
     Call real;
     atomic_int result;
+    atomic_uint failures;
     atomic_uintptr_t device;
 } Entry;
 
@@ -27,8 +28,10 @@ static atomic_uintptr_t newest; /* device */
 static int32_t call(Entry *entry, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e,
                     uintptr_t f) {
     int32_t result = entry->result;
-    if (result != 0 && (!entry->of_device || entry->device == a))
+    if (result != 0 && (!entry->of_device || entry->device == a)) {
+        entry->failures++;
         return result;
+    }
     return entry->real(a, b, c, d, e, f);
 }
 
@@ -56,6 +59,14 @@ void fail(const char *name, int result) {
             TABLE[i].entry->device = newest;
             TABLE[i].entry->result = result;
         }
+}
+
+/* How many calls of a name have failed so far. */
+unsigned failures(const char *name) {
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(name, TABLE[i].entry->name) == 0)
+            return TABLE[i].entry->failures;
+    return 0;
 }
 
 static void *driver(void) {

@@ -60,3 +60,8 @@ def fail(result: int, *names: str) -> None:
     """
     for name in names:
         _library().fail(name.encode(), result)
+
+
+def failures(*names: str) -> int:
+    """Return how many calls of these names have failed so far."""
+    return sum(_library().failures(name.encode()) for name in names)

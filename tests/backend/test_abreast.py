@@ -16,6 +16,8 @@ from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.fixture(scope="module")
 def context(gpu: MLContext) -> Iterator[MLContext]:

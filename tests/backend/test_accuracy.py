@@ -21,6 +21,8 @@ from tests.accuracy import (
 from tests.conftest import context_of
 from webnn_py import MLContext, MLGraphBuilder
 
+pytestmark = pytest.mark.kernels
+
 EXACT: dict[str, tuple[Function, dict[str, Any]]] = {
     "abs": (np.abs, {}),
     "cos": (np.cos, {}),

@@ -20,6 +20,8 @@ from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Array
 
+pytestmark = pytest.mark.kernels
+
 MANY = 100
 SOFTWARE = Features(kind="cpu")
 

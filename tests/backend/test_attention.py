@@ -15,6 +15,8 @@ from webnn_py import MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST, AttentionTile
 from webnn_py.engines.webgpu.compiler.kernels import attention_kernel
 
+pytestmark = pytest.mark.kernels
+
 TOLERANCES = {"float32": 2e-6, "float16": 4e-3}
 """Of results around one."""
 

@@ -17,6 +17,8 @@ from tests.graphs import Build, build, normal
 from tests.internals import executable_of, taken_for
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, MLOperand]
 TYPES = ("float32", "float32", "float16", "int64", "int32", "uint8", "int8")

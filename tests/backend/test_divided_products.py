@@ -18,6 +18,8 @@ from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 
+pytestmark = pytest.mark.kernels
+
 TILES = (SharedTile(16, 16, 16, 4, 4, 4), SharedTile(32, 32, 8, 8, 8))
 
 

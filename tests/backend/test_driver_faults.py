@@ -24,6 +24,7 @@ from tests.backend.faulty_driver import (
     OUT_OF_MEMORY,
     build,
     fail,
+    failures,
     missing,
 )
 from tests.backend.tensors import tensor
@@ -135,7 +136,7 @@ CASES: dict[str, tuple[Do, int, tuple[str, ...], bool]] = {
 
 def try_case(name: str) -> None:
     do, result, calls, in_a_wait = CASES[name]
-    real_look = BufferMapping.look
+    real_look, before = BufferMapping.look, failures(*calls)
 
     def look_after_fault(mapping: BufferMapping) -> bool:
         fail(result, *calls)
@@ -156,7 +157,9 @@ def try_case(name: str) -> None:
             except ContextLostError:
                 assert "lost" in asyncio.run(_within_time(context.lost)).message
             else:
-                raise AssertionError("nothing failed")
+                # Buffers may lie in memory that wgpu has allocated before.
+                assert calls == ("vkAllocateMemory",), "nothing failed"
+                assert failures(*calls) == before, "a failure was not told"
 
     try:
         use()

@@ -24,6 +24,8 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     emit_gemm,
 )
 
+pytestmark = pytest.mark.kernels
+
 wgpu = pytest.importorskip("wgpu")
 
 Array = np.ndarray[Any, Any]

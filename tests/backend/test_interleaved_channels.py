@@ -15,6 +15,8 @@ from tests.graphs import awaited, build, expected
 from tests.internals import taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.fixture(scope="module")
 def context(gpu: MLContext) -> Iterator[MLContext]:

@@ -34,6 +34,8 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm, named_tiles
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
+pytestmark = pytest.mark.kernels
+
 UNFOLDED = {"conv_direct.emit"}
 """Templates that leave what needs a folded grid to others."""
 

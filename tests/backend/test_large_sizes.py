@@ -18,6 +18,8 @@ from webnn_py import MLContext
 from webnn_py.core.dtypes import from_numpy
 from webnn_py.ops.declare import REGISTRY
 
+pytestmark = pytest.mark.kernels
+
 BEYOND = 65_537
 """More than 16 bits count, and than a grid has workgroups along one dimension."""
 

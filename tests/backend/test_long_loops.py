@@ -24,6 +24,8 @@ from webnn_py.core.dtypes import from_numpy
 from webnn_py.engines.webgpu.compiler.lower.registry import LOOPING
 from webnn_py.ops.declare import REGISTRY
 
+pytestmark = pytest.mark.kernels
+
 LENGTH = 70_001
 _RNG = np.random.default_rng(0)
 

@@ -14,6 +14,8 @@ from tests.graphs import awaited, build, expected, normal
 from tests.internals import taken_for
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 W = np.arange(20, dtype=np.float32).reshape(4, 5)
 

@@ -13,6 +13,8 @@ from tests.property.drawing import Array
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 
+pytestmark = pytest.mark.kernels
+
 TYPES = [name for name in DTYPES if name not in PACKED_4BIT]
 SIGNED = [name for name in TYPES if not name.startswith("uint")]
 SHAPES = [(40, 6), (3, 1), (5, 7), (7, 1024), (2, 1500), (70, 64)]

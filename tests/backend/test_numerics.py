@@ -9,6 +9,8 @@ from tests.backend.compared import applied, assert_like_reference, compute
 from webnn_py import MLContext
 from webnn_py.core.dtypes import DTYPES
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.mark.parametrize(
     ("name", "low", "high", "most"),

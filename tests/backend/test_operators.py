@@ -26,6 +26,8 @@ from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 
+pytestmark = pytest.mark.kernels
+
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
 INDICES = {
     "int32": [0, 4, -1, -5, -6, 5, 2**31 - 1, -(2**31)],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.backend.compared import assert_close, compute
 from tests.graphs import awaited, build
 from tests.property.drawing import Array
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
+
+pytestmark = pytest.mark.kernels
 
 RNG = np.random.default_rng(0)
 INPUTS = {

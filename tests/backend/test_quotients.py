@@ -21,6 +21,8 @@ from webnn_py.core.dtypes import from_numpy
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
 
+pytestmark = pytest.mark.kernels
+
 ROUGH = """
 fn rough(a: f32, b: f32) -> f32 {
   let q = a / b;

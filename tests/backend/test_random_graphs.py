@@ -16,6 +16,8 @@ from tests.internals import built_from, taken_for
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
 
+pytestmark = pytest.mark.kernels
+
 DEFAULT_CASES = 60
 ONE = os.environ.get("WEBNN_SEED")
 SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("WEBNN_RANDOM_CASES", DEFAULT_CASES)))

@@ -18,6 +18,8 @@ from tests.graphs import awaited, build, normal
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 ONE = os.environ.get("WEBNN_SEED")
 SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("WEBNN_RANDOM_CASES", "4")))
 APART = {"float32": 1e-4, "float16": 0.03}

@@ -13,6 +13,8 @@ from webnn_py import MLContext
 from webnn_py.ops import registry
 from webnn_py.ops.declare import REGISTRY, Reduce
 
+pytestmark = pytest.mark.kernels
+
 SPELLINGS = {
     "add": "({b}+{a})",
     "sub": "-({b} - {a})",

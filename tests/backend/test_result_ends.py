@@ -12,6 +12,8 @@ from tests.backend.buffers import COPIES, STORAGE, Array, empty_buffer, read, ru
 from tests.graphs import awaited, build
 from webnn_py import DataError, MLContext, MLGraph, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 BEHIND = 0x55
 TYPES = ("int8", "uint8", "float16")
 SIZES = (1, 5, 259)

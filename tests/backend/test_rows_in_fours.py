@@ -14,6 +14,8 @@ from tests.graphs import Build, build, normal
 from tests.internals import executable_of, taken_for
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 Outputs = dict[str, MLOperand]
 
 

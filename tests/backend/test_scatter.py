@@ -12,6 +12,8 @@ from tests.backend.compared import Array, applied, assert_like_reference
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, ml
 
+pytestmark = pytest.mark.kernels
+
 MANY = 70_000
 """More than some drivers' loops make rounds of."""
 

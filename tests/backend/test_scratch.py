@@ -14,6 +14,8 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.ir import Node, Value
 
+pytestmark = pytest.mark.kernels
+
 
 def _each(builder: KernelBuilder, name: str) -> Kernel:
     """A kernel with `write(i)` called for each element of its root."""

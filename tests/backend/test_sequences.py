@@ -12,6 +12,8 @@ from tests.internals import executable_of
 from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.engines.webgpu.compiler.kernels import sequence_kernel
 
+pytestmark = pytest.mark.kernels
+
 BATCHES, FEATURES = 3, 5
 
 DIRECTIONS = {"forward": 1, "backward": 1, "both": 2}

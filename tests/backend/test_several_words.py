@@ -12,6 +12,8 @@ from tests.graphs import build
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 SIZES = [2047, 2048, 5003, 70001]
 TYPES = ["float32", "float16", "int32", "uint8", "int64"]
 

@@ -21,9 +21,11 @@ from tests.backend.compared import ROUNDINGS, applied, assert_like_reference, co
 from tests.graphs import awaited, build
 from tests.property.drawing import Array, Call, Tensor
 from tests.property.strategies import calls
-from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
-from webnn_py.core.dtypes import DTYPES, MLOperandDataType
+from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand, MLOperandDataType
+from webnn_py.core.dtypes import DTYPES
 from webnn_py.ops.declare import REGISTRY, Operator
+
+pytestmark = pytest.mark.kernels
 
 NAN, INF = np.nan, np.inf
 FLOATS = [NAN, INF, -INF, 0.0, -0.0, 1, -1, 0.5, -2.5, 7, -8, 127.5, 300, -129, 65504, -65504]

@@ -29,6 +29,8 @@ from tests.internals import engine_of
 from webnn_py import DataError, MLCommandEncoder, MLContext, MLGraphBuilder, NotSupportedError, ml
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
+pytestmark = pytest.mark.kernels
+
 X, Y, W, H = 2, 1, 3, 4
 CROP: dict[str, Any] = {"origin": (X, Y), "size": (W, H)}
 SCALES = {"none": (1.0, 0.0), "one": (2.5, -0.25), "each": ([0.5, 2.0, -1.5, 3.0], [0, 0.5, 1, -1])}

@@ -37,6 +37,8 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
+pytestmark = pytest.mark.kernels
+
 # Formats
 
 

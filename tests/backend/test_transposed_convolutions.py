@@ -16,6 +16,8 @@ from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 
+pytestmark = pytest.mark.kernels
+
 Build = dict[str, MLOperand]
 
 

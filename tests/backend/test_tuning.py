@@ -163,8 +163,8 @@ def test_it_measures(own: MLContext) -> None:
     graph = b.build_sync({"y": b.matmul(x, b.constant(floats(30, 30)))})
     found = tuning.tune(*parts_of(own, graph))
     (row,) = found.found
-    assert 0 < row.after <= row.before < 1
-    assert 0 < found.after < 1
+    assert 0 <= row.after <= row.before < 1  # a device's clock may not move in so short a time
+    assert 0 <= found.after < 1
 
 
 def test_what_is_much_slower_is_told_too(own: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:

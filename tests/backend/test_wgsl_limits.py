@@ -7,6 +7,8 @@ import pytest
 from tests.wgsl_limits import KINDS
 from webnn_py import MLContext, MLProgram, ValidationError
 
+pytestmark = pytest.mark.kernels
+
 REFUSED = {"functions of each other", "calls behind a blank"}
 """What is no valid WGSL all the same, or what wgpu-native knows no blanks for."""
 

@@ -14,6 +14,8 @@ from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 from webnn_py.ops.declare import REGISTRY
 
+pytestmark = pytest.mark.kernels
+
 WIDE = ("int64", "uint64")
 POWERS = (0, 1, 15, 31, 32, 33, 52, 62, 63)
 EXTREMES = sorted({sign * (2**k + d) for k in POWERS for d in (-1, 0, 1) for sign in (-1, 1)})

@@ -14,12 +14,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from webnn_py import MLOperand
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import MLOperand, value_of
+from webnn_py.ops.operand import value_of
 
 T = TypeVar("T")
 

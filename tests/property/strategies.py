@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from tests.property.contents import WHOLE
 from tests.property.drawing import Call, Draw, Tensor, data_types, operands, shapes, tensors
 from tests.property.rules import RULES, general
+from webnn_py import MLOperandDataType
 from webnn_py.core.convert import SignedSize
-from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.ops.declare import REGISTRY, Operator
 
 

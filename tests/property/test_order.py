@@ -28,12 +28,12 @@ from tests.property.scheduling import (
     all_of,
     can_never_run,
 )
-from webnn_py import ContextLostError, Timeline
+from webnn_py import ContextLostError, Timeline, TimelinePoint
 from webnn_py.memory.overlap import EVERYTHING, Region, region_of
 from webnn_py.ordering.operation import Executor, Operation, ParkedOperation, Run
 from webnn_py.ordering.parked import ParkedOperations
 from webnn_py.ordering.schedule import Schedule
-from webnn_py.ordering.timeline import TimelinePoint, state_of
+from webnn_py.ordering.timeline import state_of
 
 CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
 CELLS = 5

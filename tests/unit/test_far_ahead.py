@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from webnn_py import Timeline
+from webnn_py import Timeline, TimelinePoint
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Executor, Operation, Run
 from webnn_py.ordering.schedule import Schedule
-from webnn_py.ordering.timeline import TimelinePoint, state_of
+from webnn_py.ordering.timeline import state_of
 
 RING = 10
 PASSES = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from webnn_py.core.errors import OperationError
+from webnn_py import OperationError
 from webnn_py.memory import allocation
 from webnn_py.memory.allocation import ALIGNMENT, MIN_ALIGNED_BYTES, aligned_array, new_array
 

@@ -17,9 +17,17 @@ from hypothesis import strategies as st
 from tests.internals import recipe_of
 from tests.property.drawing import Array, Call
 from tests.property.strategies import calls
-from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ValidationError, ml
+from webnn_py import (
+    MLContext,
+    MLExecution,
+    MLGraph,
+    MLGraphBuilder,
+    MLOperandDataType,
+    ValidationError,
+    ml,
+)
 from webnn_py.core.convert import MLNumber, Signed, SignedSize, Size
-from webnn_py.core.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT, MLOperandDataType
+from webnn_py.core.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT
 from webnn_py.core.shapes import MAX_RANK
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.engines.reference.functions import FUNCTIONS

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from tests.threads import LONG
-from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py import ContextLostError, OperationError
 from webnn_py.core.workers import Workers
 
 

@@ -11,9 +11,9 @@ from onnx import helper
 
 from tests.onnx.models import model
 from tests.unit.cli.commands import refused, told
+from webnn_py import NotSupportedError
 from webnn_py.cli import check
 from webnn_py.cli.main import main
-from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.registry import default_engine
 from webnn_py.engines.webgpu.program.file import reading_program
 
