@@ -18,7 +18,6 @@ pytestmark = pytest.mark.kernels
 TYPES = [name for name in DTYPES if name not in PACKED_4BIT]
 SIGNED = [name for name in TYPES if not name.startswith("uint")]
 SHAPES = [(40, 6), (3, 1), (5, 7), (7, 1024), (2, 1500), (70, 64)]
-FEW_SHAPES = [(40, 6), (2, 1500)]
 Make = Callable[[MLGraphBuilder, MLOperand], MLOperand]
 
 
@@ -96,7 +95,7 @@ CASES = [
     pytest.param(data_type, name, shape, id=f"{data_type}-{name}-{shape[0]}x{shape[1]}")
     for data_type in TYPES
     for name in (NEGATED if data_type in SIGNED else UNSIGNED)
-    for shape in (SHAPES if data_type in ("int32", "uint32") else FEW_SHAPES)
+    for shape in (SHAPES if data_type in ("int32", "uint32") else SHAPES[:1])
 ]
 
 

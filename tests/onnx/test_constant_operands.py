@@ -27,6 +27,9 @@ from webnn_py.onnx.registry import HANDLERS
 FLOATS = [np.nan, np.inf, -np.inf, -0.0, 0.0, 300.7, -300.7, 3e9, -3e9, 65504, 6e4, 1e-8, 0.5, -2.5]
 INTEGERS = [0, 1, -1, 2, 127, -128, 1 << 31, 1 << 34, (1 << 63) - 1, -(1 << 63)]
 
+THOROUGH_CASES = 3
+"""Cases of an operator that are also compared in float16 and with their own values."""
+
 BAD_INDEX = "is not one of"
 """What is said of a constant index that is out of range; one that is computed is clamped."""
 
@@ -180,8 +183,9 @@ def reference() -> Iterator[MLContext]:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_constants_give_the_bits_of_inputs(operator: str, reference: MLContext) -> None:
     refused, compared = [], 0
-    for name, case in cases().get(operator, ()):
-        halves = retyped(case, np.float32, np.float16)
+    for number, (name, case) in enumerate(cases().get(operator, ())):
+        is_more = number < THOROUGH_CASES
+        halves = retyped(case, np.float32, np.float16) if is_more else None
         for used, given in filter(None, (case, halves)):
             try:
                 fixed = needed(reference, used, given)
@@ -189,7 +193,7 @@ def test_constants_give_the_bits_of_inputs(operator: str, reference: MLContext) 
                 refused.append(f"{name}: {error}")
                 continue
             hard = hostile(given, fixed, zlib.crc32(name.encode()))
-            for values in (given, hard) if used is case[0] else (hard,):
+            for values in (given, hard) if used is case[0] and is_more else (hard,):
                 assert list(differences(reference, used, values, fixed)) == [], name
                 compared += 1
     if not compared:

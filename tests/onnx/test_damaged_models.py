@@ -23,9 +23,9 @@ from tests.onnx.test_open_models import inputs_of
 from webnn_py import MLContext, MLError, MLExecution
 from webnn_py.onnx import load
 
-SEEDS = int(os.environ.get("WEBNN_RANDOM_CASES", "500"))
+SEEDS = int(os.environ.get("WEBNN_RANDOM_CASES", "200"))
 MEASURED = 1 if "WEBNN_RANDOM_CASES" in os.environ else 5
-PARTS = 10
+PARTS = 4
 WHOLE = [
     small_network().SerializeToString(),
     *(make(kind()).SerializeToString() for make in MODELS.values() for kind in (Script, Dynamo)),

@@ -22,7 +22,7 @@ from webnn_py import (
 from webnn_py.core.dtypes import ANY, DTYPES
 from webnn_py.ops.declare import REGISTRY
 
-quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 LONG = 2**32
 NUMBERS = [-1, 0, 1, 7, 8192, 8193, 2**31 - 1, 2**31, LONG - 1, LONG, 2**70, -(10**400)]
@@ -130,7 +130,7 @@ def test_an_operator_raises_nothing_but_an_ml_error(
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-@settings(quick, max_examples=10)
+@settings(quick, max_examples=5)
 @given(arguments=st.lists(junk, max_size=4), options=st.dictionaries(st.text(max_size=3), junk))
 def test_an_operator_called_with_anything_raises_an_ml_error(
     context: MLContext, name: str, arguments: list[Any], options: dict[str, Any]
@@ -143,7 +143,7 @@ anything = junk | st.sampled_from(list(DTYPES))
 shape_like = junk | st.lists(st.integers(0, 3), max_size=9) | shapes()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(name=anything, data_type=anything, shape=shape_like)
 def test_an_input_raises_nothing_but_an_ml_error(
     context: MLContext, name: Any, data_type: Any, shape: Any
@@ -159,7 +159,7 @@ def test_an_input_raises_nothing_but_an_ml_error(
         assert isinstance(got, MLDimension) if is_open else got == int(size)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data_type=anything, shape=shape_like)
 def test_a_descriptor_raises_nothing_but_an_ml_error(data_type: Any, shape: Any) -> None:
     try:
@@ -169,7 +169,7 @@ def test_a_descriptor_raises_nothing_but_an_ml_error(data_type: Any, shape: Any)
     assert descriptor.data_type == data_type
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(value=junk, data_type=anything, shape=shape_like | st.none())
 def test_a_constant_raises_nothing_but_an_ml_error(
     context: MLContext, value: Any, data_type: Any, shape: Any

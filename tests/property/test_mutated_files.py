@@ -1,6 +1,6 @@
 """Files with something wrong are a DataError each, or load as a graph that keeps to all rules.
 
-WEBNN_RANDOM_CASES is the number of files (400 if not set).
+WEBNN_RANDOM_CASES is the number of files (150 if not set).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webnn_py.passes.pipeline import verify_types
 from webnn_py.storage.archive import Archive, write_archive
 from webnn_py.storage.graph_file import GRAPH, graph_entries
 
-CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "400"))
+CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "150"))
 FIXED = 2**20
 """Bytes that loading may take besides; what is kept for all graphs is among them."""
 PER_BYTE_OF_JSON = 32

@@ -1,6 +1,6 @@
 """Programs' files with something wrong are a DataError each, or load and say what they are.
 
-WEBNN_RANDOM_CASES is the number of files (400 if not set).
+WEBNN_RANDOM_CASES is the number of files (150 if not set).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webnn_py.api.programs.file import write_graph
 from webnn_py.engines.webgpu.program.document import document_of
 from webnn_py.engines.webgpu.program.file import PROGRAM, reading_program, write_program
 
-CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "400"))
+CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "150"))
 FIXED = 2**20
 """Bytes that reading may take besides; what is kept for all programs is among them."""
 PER_BYTE_OF_JSON = 32
