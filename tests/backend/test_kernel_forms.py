@@ -22,7 +22,6 @@ from tests.backend import four_cases, kernel_cases, product_cases, test_gemm_ker
 from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
-from tests.compiler import test_gemm_emission
 from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext
@@ -127,10 +126,10 @@ def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
 
 
 def _chosen_for_who_waits() -> None:
-    """A tile that is compiled soon, as for open sizes; `test_tile_choice` tells which."""
+    """A tile that is compiled soon, as for open sizes."""
     for waits in (False, True):
         with Trace({"rows": 2600}, for_any=waits) as trace:
-            best_tile(test_gemm_emission.problem(1, trace.sizes["rows"], 1536, 384), Limits())
+            best_tile(test_gemm_kernels.Case(trace.sizes["rows"], 1536, 384).problem(), Limits())
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
