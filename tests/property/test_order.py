@@ -153,6 +153,9 @@ class Program:
         reads = [side.part(chance) for _ in range(chance.randrange(3))]
         writes = [side.part(chance) for _ in range(chance.randrange(3))]
         everything = chance.random() < 0.03
+        # What it is not known to read it may write as well.
+        unknown = chance.choice(["reads", "writes"]) if everything else ""
+        known_writes = [] if everything else [side.region(part) for part in writes]
         twin = Twin(
             list,
             waits=waits,
@@ -194,8 +197,8 @@ class Program:
             lambda error: self.events.append(("failed", twin)),
             tuple(sync),
             slow=chance.random() < 0.3,
-            reads=[side.region(part) for part in reads],
-            writes=[EVERYTHING] if everything else [side.region(part) for part in writes],
+            reads=[EVERYTHING] if unknown == "reads" else [side.region(part) for part in reads],
+            writes=[EVERYTHING] if unknown == "writes" else known_writes,
             title=f"work {twin.number}",
             kept_bytes=chance.choice([0, 1, 5]),
         )

@@ -21,7 +21,7 @@ from webnn_py.passes.decompose import decompose
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.pipeline import Pass
 
-EXAMPLES = int(os.environ.get("WEBNN_RANDOM_CASES", "80"))
+EXAMPLES = int(os.environ.get("WEBNN_RANDOM_CASES", "30"))
 REASSOCIATING = (fuse_batch_norm, decompose)
 
 many = settings(
@@ -102,13 +102,13 @@ def test_random_graphs_have_work_for_every_pass(stage: Pass) -> None:
     """Else the tests above would show nothing of it."""
     before = PIPELINE[: PIPELINE.index(stage, 1)]
     fired = 0
-    for seed in range(40):
+    for seed in range(25):
         graph = optimize(seeded_case(seed).graph, DECOMPOSED, before)
         fired += str(stage(graph, DECOMPOSED)) != str(graph)
-    assert fired >= 5
+    assert fired >= 3
 
 
 def test_passes_do_the_same_each_time() -> None:
-    for seed in range(20):
-        listings = {str(optimize(seeded_case(seed).graph, DECOMPOSED)) for _ in range(3)}
+    for seed in range(8):
+        listings = {str(optimize(seeded_case(seed).graph, DECOMPOSED)) for _ in range(2)}
         assert len(listings) == 1

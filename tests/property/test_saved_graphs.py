@@ -1,6 +1,6 @@
 """Whatever graphs can be built are saved and loaded as they were; their files keep to the schema.
 
-WEBNN_RANDOM_CASES is the number of random graphs (60 if not set).
+WEBNN_RANDOM_CASES is the number of random graphs (30 if not set).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def loaded(graph: Graph) -> Graph:
 
 @each_operator
 def test_every_operator_is_saved(reference: MLContext, name: str) -> None:
-    @settings(some, max_examples=6)
+    @settings(some, max_examples=3)
     @given(calls(name))
     def check(call: Any) -> None:
         builder = MLGraphBuilder(reference)
@@ -61,7 +61,7 @@ def test_every_operator_is_saved(reference: MLContext, name: str) -> None:
 
 @each_operator
 def test_every_operator_with_open_dimensions_is_saved(name: str) -> None:
-    @settings(some, max_examples=10)
+    @settings(some, max_examples=4)
     @given(opened(name))
     def check(case: Opened) -> None:
         graph = tried(case.record)
@@ -77,7 +77,7 @@ def test_every_operator_with_open_dimensions_is_saved(name: str) -> None:
     check()
 
 
-@settings(some, max_examples=300)
+@settings(some, max_examples=100)
 @given(EXPRESSIONS)
 def test_expressions_are_saved(tree: Tree) -> None:
     made = symbolic(tree)
