@@ -234,8 +234,8 @@ def other_sizes(case: Opened, draw: Callable[..., Any]) -> dict[str, int]:
 @each_operator
 def test_every_operator_with_open_dimensions(name: str) -> None:
     passed = []
-    # So many shapes belong together in a recurrent network that few drawn names do.
-    draws = 120 if REGISTRY[name].family == "recurrent" else 16
+    # So many shapes belong together in these that few drawn names do.
+    draws = {"recurrent": 120, "quantization": 60}.get(REGISTRY[name].family, 16)
 
     @settings(some, max_examples=draws)
     @given(st.data())

@@ -130,6 +130,18 @@ def test_what_only_moves_an_input_is_not_written_over(engine: str, step: int) ->
 # States
 
 
+def test_a_product_divided_by_zero_is_infinite_and_warns_of_nothing(cpu: MLContext) -> None:
+    """Such a divisor cannot be folded into the weights, as others are."""
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [1, 1, 1, 2])
+    y = builder.conv2d(x, builder.constant(np.ones((2, 1, 1, 1), np.float32)))
+    y = builder.add(y, builder.constant(np.float32([1, 2]).reshape(2, 1, 1)))
+    y = builder.div(y, builder.constant(np.float32([2, 0]).reshape(2, 1, 1)))
+    graph = builder.build_sync({"y": y})
+    got = MLExecution(cpu).compute(graph, {"x": np.float32([[[[1, -3]]]])})["y"]
+    np.testing.assert_array_equal(got, np.float32([[[[1, -1]], [[np.inf, -np.inf]]]]))
+
+
 def test_a_destroyed_graph_does_not_run(cpu: MLContext) -> None:
     graph = doubling(cpu)
     graph.destroy()
