@@ -1,6 +1,6 @@
 """The browser's runtime gives what Python gives, and refuses what is broken, in Chromium.
 
-WEBNN_RANDOM_CASES is the number of broken files (300 if not set).
+WEBNN_RANDOM_CASES is the number of broken files (100 if not set).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.samples import test_documents as documents
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
 from webnn_py.engines.webgpu.program.file import reading_program
 
-FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
+FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "100"))
 COMMAND = find_chromium()
 PAGE = "docs/browser.md"
 ROOT = Path(__file__).parents[2]

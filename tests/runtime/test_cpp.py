@@ -1,6 +1,6 @@
 """The C++ runtime gives what Python gives, and refuses what is broken, under the sanitizers.
 
-WEBNN_RANDOM_CASES is the number of broken files (300 if not set).
+WEBNN_RANDOM_CASES is the number of broken files (100 if not set).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webnn_py import MLContext, MLExecution, ml
 
 PAGE = "docs/cpp.md"
 CPP = Path(__file__).parents[2] / "runtime" / "cpp"
-FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
+FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "100"))
 STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
