@@ -18,7 +18,7 @@ from webnn_py import MLAwaitedExecution, MLContext
 
 pytestmark = pytest.mark.kernels
 
-DEFAULT_CASES = 60
+DEFAULT_CASES = 30
 ONE = os.environ.get("WEBNN_SEED")
 SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("WEBNN_RANDOM_CASES", DEFAULT_CASES)))
 

@@ -16,7 +16,7 @@ from tests.property.open_graphs import is_open_anywhere, open_case
 from webnn_py import MLContext
 from webnn_py.ir import Array
 
-CASES = {"reference": 40, "cpu": 40, "gpu": 4}
+CASES = {"reference": 15, "cpu": 15, "gpu": 4}
 ONE = os.environ.get("WEBNN_SEED")
 COUNT = os.environ.get("WEBNN_RANDOM_CASES")
 RUNS = [
