@@ -31,7 +31,21 @@ finish() {
 }
 
 # Each folder in a process of its own: the fault of a driver or a library ends only that one.
-folders() { for folder in "$@"; do stage "pytest $folder" pytest -q "$folder"; done; }
+run_job() {
+  if [ "$1" != swiftshader ]; then
+    stage "pytest $1" pytest -q "$1"
+  elif [ -e "$SWIFTSHADER" ]; then # once more, on another driver, what compiles kernels
+    VK_DRIVER_FILES=$SWIFTSHADER WEBNN_REQUIRE_GPU=1 \
+      stage "pytest on SwiftShader" pytest -q -m kernels tests/backend
+  fi
+}
+
+# Run the jobs that no other process has taken; a folder of a job's name says that it is taken.
+run_jobs() {
+  for job in "$@"; do
+    if mkdir "$TAKEN/${job//\//-}" 2>/dev/null; then run_job "$job"; fi
+  done
+}
 
 make_venv test
 export PATH="$VENV/bin:$PATH"
@@ -64,33 +78,26 @@ if [ $# -gt 0 ]; then
   finish
 fi
 
-# Most tests leave a core idle, so the rest runs beside the first folders, and is told after them.
-first="tests/tiny tests/unit tests/compiler tests/backend tests/property"
-rest=$(python -c 'import sys, tomllib
+# Two processes take one job after the other, the longest first.
+SWIFTSHADER=$VENV/swiftshader/vk_swiftshader_icd.json
+TAKEN=$(mktemp -d)
+longest="tests/backend swiftshader tests/property tests/unit tests/onnx tests/conformance"
+others=$(python -c 'import sys, tomllib
 with open("pyproject.toml", "rb") as file:
     paths = tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"]
-print(*(path for path in paths if path not in sys.argv))' $first)
-beside() {
-  local swiftshader=$VENV/swiftshader/vk_swiftshader_icd.json
-  folders $rest
-  if [ -e "$swiftshader" ]; then
-    VK_DRIVER_FILES=$swiftshader WEBNN_REQUIRE_GPU=1 \
-      stage "pytest on SwiftShader" \
-      pytest -q -m kernels tests/backend
-  fi
-}
+print(*(path for path in paths if path not in sys.argv))' $longest)
 if [ "$(getconf _NPROCESSORS_ONLN)" -gt 1 ]; then
   log=$(mktemp)
   trap 'trap - INT TERM; kill 0' INT TERM # a process in the background does not hear of Ctrl-C
-  beside >"$log" 2>&1 &
+  run_jobs $longest $others >"$log" 2>&1 &
   other=$!
-  folders $first
+  run_jobs $longest $others
   say "== Waiting for what runs beside"
   wait "$other" || say "== what ran beside: FAILED (exit status $?)" >>"$FAILURES"
   cat "$log"
   rm -f "$log"
 else
-  folders $first
-  beside
+  run_jobs $longest $others
 fi
+rm -rf "$TAKEN"
 finish
