@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from tests.internals import context_of
+from tests.threads import LONG
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
+    MLContextLostInfo,
     MLExecution,
     MLGraph,
     MLGraphBuilder,
@@ -65,6 +67,15 @@ def awaited(graph: MLGraph, inputs: Any, outputs: Any = None) -> dict[str, Any]:
 def assert_awaits(context: MLContext) -> None:
     """As `assert_works`, awaited: on CPU and GPU contexts."""
     np.testing.assert_array_equal(awaited(doubling(context), {"x": ONES})["y"], TWOS)
+
+
+def lost_info(context: MLContext) -> MLContextLostInfo:
+    """What a context that is lost by now, or within a moment, tells of it."""
+
+    async def main() -> MLContextLostInfo:
+        return await asyncio.wait_for(context.lost, LONG)
+
+    return asyncio.run(main())
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:

@@ -14,7 +14,6 @@ import pytest
 from tests.backend.libraries import Library
 from tests.backend.tensors import ONES, SHAPE, Parked, tensor
 from tests.graphs import build, doubling
-from tests.internals import storage_of
 from tests.loops import Run
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
@@ -110,29 +109,6 @@ def test_nothing_is_kept_for_ever(context: MLContext) -> None:
     made.destroy()
     del made
     assert collected(*alive)
-
-
-def test_a_capsule_that_nobody_takes_frees_its_memory(cpu: MLContext) -> None:
-    made = tensor(cpu, ONES)
-    storage = weakref.ref(storage_of(made))
-    for version in (None, (1, 0)):
-        for _ in range(10):
-            made.__dlpack__(max_version=version)
-    made.destroy()
-    assert collected(storage)
-
-
-def test_a_consumer_that_lets_go_frees_the_memory(library: Library) -> None:
-    with ml.create_context_sync(device_type="cpu") as context:
-        made = tensor(context, ONES)
-        storage = weakref.ref(storage_of(made))
-        taken = library.take(made)
-        made.destroy()
-        gc.collect()
-        assert storage() is not None
-        np.testing.assert_array_equal(np.asarray(taken), ONES)
-        del taken
-        assert collected(storage)
 
 
 def test_exchange_under_stress() -> None:

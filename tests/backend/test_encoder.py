@@ -27,7 +27,6 @@ from webnn_py import (
     MLGraphBuilder,
     MLOperand,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import device_of
 
 SCALE = """
 @group(0) @binding(0) var<storage, read_write> data: array<f32>;
@@ -45,9 +44,8 @@ def scaling(device: Any) -> Any:
     )
 
 
-def record_own_pass(commands: Any, buffer: Any, count: int) -> None:
+def record_own_pass(device: Any, commands: Any, buffer: Any, count: int) -> None:
     """A pass of the user's: each element becomes 10 times itself plus 1."""
-    device = device_of(buffer)
     pipeline = scaling(device)
     binding = {"buffer": buffer, "offset": 0, "size": buffer.size}
     group = device.create_bind_group(
@@ -96,10 +94,10 @@ def test_a_recording_of_its_own(gpu: MLContext) -> None:
 def test_between_the_user_s_own_passes(gpu: MLContext) -> None:
     x, y = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 24)
     commands = gpu.device.create_command_encoder()
-    record_own_pass(commands, x, 6)
+    record_own_pass(gpu.device, commands, x, 6)
     encoder = MLCommandEncoder(gpu, encoder=commands)
     encoder.dispatch(doubling(gpu), {"x": x}, {"y": y})
-    record_own_pass(commands, y, 6)
+    record_own_pass(gpu.device, commands, y, 6)
     gpu.device.queue.submit([commands.finish()])
     assert read(y).tolist() == [(1 * 10 + 1) * 2 * 10 + 1] * 6
 

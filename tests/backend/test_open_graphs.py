@@ -10,7 +10,6 @@ import pytest
 
 from tests.backend.buffers import empty_buffer, read, submit
 from tests.graphs import ONES
-from tests.internals import prepared_sizes
 from webnn_py import (
     DataError,
     InvalidStateError,
@@ -176,17 +175,3 @@ def test_sizes_that_do_not_fit(context: MLContext) -> None:
     graph.destroy()
     with pytest.raises(InvalidStateError):
         graph.prepare_sync({"batch": 1, "length": 1})
-
-
-def test_what_is_prepared_is_not_compiled_again(
-    context: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = attention(context)
-    compiled = prepared_sizes(graph, monkeypatch)
-    asyncio.run(graph.prepare_async({"batch": 2, "length": 5}))
-    graph.prepare_sync({"batch": 2, "length": 5})
-    for _ in range(3):
-        awaited(context, graph, arrays(2, 5))
-    assert len(compiled) == 1
-    awaited(context, graph, arrays(1, 5))
-    assert len(compiled) == 2

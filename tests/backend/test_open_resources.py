@@ -13,7 +13,6 @@ from tests.backend.buffers import buffer_of, empty_buffer, read, run_recorded, s
 from tests.backend.tensors import tensor
 from tests.backend.texels import HEIGHT, WIDTH, fill, texture
 from tests.graphs import awaited, normal
-from tests.internals import context_of
 from webnn_py import (
     DataError,
     InvalidStateError,
@@ -32,8 +31,8 @@ def scaling(context: MLContext) -> MLGraph:
     return b.build_sync({"y": b.mul(x, scale)})
 
 
-def initialized(graph: MLGraph, scale: Any) -> MLCommandEncoder:
-    encoder = MLCommandEncoder(context_of(graph))
+def initialized(context: MLContext, graph: MLGraph, scale: Any) -> MLCommandEncoder:
+    encoder = MLCommandEncoder(context)
     encoder.initialize_graph(graph, {"scale": scale})
     return encoder
 
@@ -49,7 +48,7 @@ def test_constants_fix_the_sizes_of_their_dimensions(gpu: MLContext, kind: str) 
         given = {"resource": buffer_of(gpu.device, SCALE), "dimensions": [4]}
     if kind == "tensor":
         given = tensor(gpu, SCALE)
-    encoder = initialized(graph, given)
+    encoder = initialized(gpu, graph, given)
     x, y = normal(2, 4, seed=1), empty_buffer(gpu.device, 32)
     encoder.dispatch(graph, {"x": x}, {"y": y})
     submit(encoder, gpu)
@@ -70,7 +69,7 @@ def test_sizes_by_constants_tell_those_of_buffers(gpu: MLContext) -> None:
     b = MLGraphBuilder(gpu)
     x, scale = b.input("x", "float32", ["m"]), b.input("scale", "float32", ["m"])
     graph = b.build_sync({"y": b.mul(x, scale)})
-    submit(initialized(graph, SCALE), gpu)
+    submit(initialized(gpu, graph, SCALE), gpu)
     y = empty_buffer(gpu.device, 16)
     run_recorded(graph, {"x": buffer_of(gpu.device, SCALE)}, {"y": y})
     np.testing.assert_array_equal(read(y, (4,)), SCALE * SCALE)
@@ -78,7 +77,7 @@ def test_sizes_by_constants_tell_those_of_buffers(gpu: MLContext) -> None:
 
 def test_inputs_that_contradict_constants(gpu: MLContext) -> None:
     graph = scaling(gpu)
-    submit(initialized(graph, SCALE), gpu)
+    submit(initialized(gpu, graph, SCALE), gpu)
     told = re.escape(
         "input 'x' of shape [2, 3]: dimension m is 3, expected 4, as m is 4 by input 'scale'"
         " (by initialize_graph) of shape [4]"
@@ -98,7 +97,7 @@ def test_inputs_that_contradict_constants(gpu: MLContext) -> None:
 def test_constants_of_a_size_that_is_not_known(gpu: MLContext) -> None:
     graph = scaling(gpu)
     with pytest.raises(DataError, match=r"'scale'.*the size of m does not follow .*dimensions"):
-        initialized(graph, buffer_of(gpu.device, SCALE))
+        initialized(gpu, graph, buffer_of(gpu.device, SCALE))
     with pytest.raises(DataError, match=r"input 'x' of shape \[65, 4\]: dimension n is 65"):
         MLCommandEncoder(gpu).initialize_graph(graph, {"x": normal(65, 4)})
     with pytest.raises(DataError, match="dimension m is 4, expected 3"):
@@ -110,7 +109,7 @@ def test_constants_of_a_size_that_is_not_known(gpu: MLContext) -> None:
 
 def test_constants_fix_no_sizes_before_they_are_submitted(gpu: MLContext) -> None:
     graph = scaling(gpu)
-    encoder, other = initialized(graph, SCALE), initialized(graph, normal(5))
+    encoder, other = initialized(gpu, graph, SCALE), initialized(gpu, graph, normal(5))
     x = normal(2, 3, seed=3)
     np.testing.assert_array_equal(awaited(graph, {"x": x, "scale": x[0]})["y"], x * x[0])
     buffer = buffer_of(gpu.device, x)

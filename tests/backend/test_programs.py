@@ -13,7 +13,6 @@ from tests.adapters import need_halves
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.program_cases import DOUBLE, SHAPE, X, expected_total, mixed, product
 from tests.graphs import awaited, build
-from tests.internals import engine_of
 from tests.loops import Run
 from webnn_py import (
     DataError,
@@ -282,32 +281,3 @@ def test_kernels_of_subgroups_however_they_are_enabled(gpu: MLContext, directive
     program.append(step)
     results = program.run_sync({"x": np.arange(4, dtype=np.float32)})
     np.testing.assert_array_equal(results["x"], [3, 3, 3, 3])
-
-
-def test_long_runs_are_submitted_in_pieces_on_hardware(
-    gpu: MLContext, contexts: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context = contexts("gpu")
-    monkeypatch.setattr(engine_of(context).gpu, "hardware", True)
-    submitted: list[Any] = []
-    submit = engine_of(context).gpu.submit
-
-    def counting(commands: Any) -> None:
-        submitted.append(commands)
-        submit(commands)
-
-    monkeypatch.setattr(engine_of(context).gpu, "submit", counting)
-    program = mixed(context, repeat=301, own=True)
-    results = program.run_sync({"x": X})["total"]
-    wanted = 1 + expected_total(X, 301)
-    np.testing.assert_allclose(results, wanted, rtol=1e-4, atol=1e-3)
-    in_pieces = len(submitted)
-    assert in_pieces > 6
-    # Somebody else's commands may now come between the pieces.
-    encoder = MLCommandEncoder(context)
-    total = empty_buffer(context.device, 48)
-    encoder.execute(program, {"x": buffer_of(context.device, X), "total": total})
-    encoder.finish()
-    submitted.clear()
-    program.run_sync({"x": X})
-    assert 0 < len(submitted) < in_pieces / 2

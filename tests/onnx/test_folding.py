@@ -13,7 +13,6 @@ from tests.onnx.models import model
 from tests.processes import run_alone
 from webnn_py import DataError, MLContext, MLExecution
 from webnn_py.onnx import load
-from webnn_py.ops import numeric
 
 DATA = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
 
@@ -120,24 +119,6 @@ def test_targets_of_a_loss_out_of_range_are_refused_at_once(cpu: MLContext, inde
 
 
 NUMBERS = [300.7, -300.7, 3e9, -3e9, 1e19, -1e19, np.inf, -np.inf, np.nan, -0.5, 127.9]
-
-
-@pytest.mark.parametrize("source", ["float32", "float16", "double", "bfloat16"])
-@pytest.mark.parametrize(
-    "target", ["int8", "uint8", "int32", "uint32", "int64", "uint64", "bool", "float", "float16"]
-)
-@pytest.mark.parametrize("size", [1, 1 << 14])
-def test_constants_are_cast_as_inputs_are(
-    cpu: MLContext, source: str, target: str, size: int
-) -> None:
-    elem = TensorProto.DataType.Value(source.upper().replace("32", ""))
-    with np.errstate(all="ignore"):
-        numbers = np.tile(np.array(NUMBERS), size).astype(helper.tensor_dtype_to_np_dtype(elem))
-        real = numbers.astype(np.float64)
-        to = TensorProto.DataType.Value(target.upper())
-        wanted = real != 0 if target == "bool" else numeric.cast(real, _own(target))  # type: ignore[arg-type]
-    node = helper.make_node("Cast", ["x"], ["y"], to=to)
-    np.testing.assert_array_equal(folded(cpu, node, {"x": numbers}), wanted)
 
 
 def _own(name: str) -> str:

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from onnx import parser
 
-from tests.internals import recipe_of
 from tests.onnx.models import model
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
 from webnn_py.onnx import load
@@ -157,16 +156,6 @@ def test_attributes_of_a_function_reach_into_its_branches(cpu: MLContext) -> Non
     )
     x = np.asarray([-8, 8], np.float32)
     assert MLExecution(cpu).compute(load(made, cpu), {"x": x})["y"].tolist() == [-4, 8]
-
-
-def test_nodes_of_functions_are_labelled_behind_their_calls(cpu: MLContext) -> None:
-    nodes = [
-        onnx.helper.make_node("f", ["x"], ["m"], domain="own", name="first"),
-        onnx.helper.make_node("f", ["m"], ["y"], domain="own", name="second"),
-    ]
-    made = calling(*nodes, functions=[function("f", "Tanh")])
-    labels = [node.label for node in recipe_of(load(made, cpu)).nodes]
-    assert labels == ["first/the_Tanh", "second/the_Tanh"]
 
 
 @pytest.mark.parametrize(

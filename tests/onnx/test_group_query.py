@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compiler.compiled import legalized
-from tests.internals import recipe_of
 from tests.onnx.own_operators import alone, by_onnx_runtime
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
-from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
-from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.onnx import load
 
 RNG = np.random.default_rng(5)
@@ -172,11 +168,3 @@ def test_a_total_that_no_cache_has(cpu: MLContext) -> None:
     made, _ = group_query(1, 4, [7, 7], 7)
     with pytest.raises(DataError, match="total_sequence_length is 7, of 4 keys before and 1 new"):
         load(made, cpu)
-
-
-@pytest.mark.parametrize("case", [{"packed": True, "do_rotary": 1}, {"local_window_size": 8}])
-def test_a_prompt_is_attention_of_one_kernel(cpu: MLContext, case: dict[str, Any]) -> None:
-    """On graphics hardware: the lowering is one that its compiler recognizes."""
-    made, _ = group_query(32, 0, [32, 32], 32, **case)
-    nodes = legalized(recipe_of(load(made, cpu)), Features()).nodes
-    assert [node.op for node in nodes].count(ATTENTION) == 1

@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compiler.compiled import legalized
-from tests.internals import recipe_of
 from tests.onnx.own_operators import alone, by_onnx_runtime
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
-from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
-from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.onnx import load
 
 RNG = np.random.default_rng(6)
@@ -210,16 +206,6 @@ def test_what_no_model_has_is_told(cpu: MLContext, why: str) -> None:
     made, _ = alone(kind, given, 1, {"num_heads": HEADS})
     with pytest.raises(DataError, match=f"{kind}.*: {why}"):
         load(made, cpu)
-
-
-def test_an_encoder_is_attention_of_one_kernel(cpu: MLContext) -> None:
-    """On graphics hardware: the lowering is one that its compiler recognizes."""
-    x, mask = floats(2, 32, 64), np.ones([2, 32], np.int32)
-    given = [x, floats(64, 192), floats(192), mask]
-    for attributes in ({}, {"unidirectional": 1}):
-        made, _ = alone("Attention", given, 1, {"num_heads": 4, **attributes}, known=[1, 2])
-        nodes = legalized(recipe_of(load(made, cpu)), Features()).nodes
-        assert [node.op for node in nodes].count(ATTENTION) == 1
 
 
 def buckets_of_t5(apart: Any, both_ways: bool, count: int, most: int) -> Any:

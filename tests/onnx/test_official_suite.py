@@ -18,8 +18,7 @@ import pytest
 from tests.adapters import need_quick_compiler
 from tests.onnx import official
 from tests.onnx.models import model
-from webnn_py import MLContext, MLError, NotSupportedError, ValidationError, ml
-from webnn_py.engines.registry import FAST
+from webnn_py import MLContext, MLError, NotSupportedError, ValidationError
 from webnn_py.onnx import backend
 
 PASSING = {"node": 1459, "simple": 13, "pytorch-operator": 30, "pytorch-converted": 82}
@@ -81,15 +80,6 @@ ON_GPU = functools.partial(backend.prepare, device="GPU")
 @pytest.mark.parametrize("kind", PASSING)
 def test_cases_pass_on_the_gpu_as_well(kind: str) -> None:
     assert_pass(kind, ON_GPU, "webgpu")
-
-
-@pytest.mark.timeout(3000 // SHARE)
-@pytest.mark.parametrize("kind", PASSING)
-@pytest.mark.parametrize("engine", FAST)
-def test_cases_pass_on_other_engines_of_the_cpu(engine: str, kind: str) -> None:
-    pytest.importorskip(engine, reason=f"{engine} is not installed")
-    with ml.create_context_sync(engine=engine) as context:
-        assert_pass(kind, functools.partial(backend.PreparedModel, context=context), engine)
 
 
 def _number(name: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from onnx import TensorProto
 from onnx.helper import make_node
 
 from tests.onnx.models import model
-from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, NotSupportedError
+from webnn_py import MLAwaitedExecution, MLContext
 from webnn_py.onnx import load
-from webnn_py.onnx.load_impl import Importer, Model
 
 FLOAT, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8
 
@@ -136,36 +134,3 @@ def test_places(own: MLContext, name: str) -> None:
         if not is_low or elem != FLOAT:  # of minus infinity alone, D46 of spec/deviations.md
             np.testing.assert_array_equal(found["y"], best)
         np.testing.assert_array_equal(found["i"], places)
-
-
-@pytest.mark.parametrize(
-    ("size", "taps", "strides"), [(8, 2, 2), (2048, 2, 2), (512, 256, 1), (2048, 2000, 1)]
-)
-def test_neither_sizes_nor_windows_are_walked_through(
-    cpu: MLContext, monkeypatch: pytest.MonkeyPatch, size: int, taps: int, strides: int
-) -> None:
-    what = make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[taps] * 2, strides=[strides] * 2)
-    importer = Importer(MLGraphBuilder(cpu), Model(model([what], {"x": [1, 1, size, size]}, "yi")))
-    emitted: list[Any] = []
-    own = importer.emitter.slice
-
-    def counted(*given: Any, **how: Any) -> Any:
-        emitted.append(given)
-        return own(*given, **how)
-
-    monkeypatch.setattr(importer.emitter, "slice", counted, raising=False)
-    tracemalloc.start()
-    try:
-        importer.run()
-        assert tracemalloc.get_traced_memory()[1] < 1 << 24
-    finally:
-        tracemalloc.stop()
-    assert 0 < len(emitted) <= 8 * taps.bit_length()
-
-
-@pytest.mark.parametrize("taps", [[0, 2], [2, 2**40]])
-def test_windows_of_no_or_too_many_elements(cpu: MLContext, taps: list[int]) -> None:
-    what = make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=taps)
-    importer = Importer(MLGraphBuilder(cpu), Model(model([what], {"x": [1, 1, 8, 8]}, "yi")))
-    with pytest.raises((DataError, NotSupportedError), match="MaxPool"):
-        importer.run()

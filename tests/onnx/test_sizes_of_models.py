@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.internals import recipe_of
 from tests.onnx.models import model
 from webnn_py import (
     DataError,
@@ -20,7 +18,6 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.cli.models import sizes_of
 from webnn_py.onnx import add_to, load, to_onnx
 
 node = onnx.helper.make_node
@@ -72,18 +69,6 @@ def test_multiples_have_the_bounds_of_what_the_user_gave(cpu: MLContext) -> None
     for size in (4, 32):
         with pytest.raises(DataError, match=rf"is {size}, expected a multiple of 4 in 8\.\.28"):
             MLExecution(cpu).compute(graph, {"x": np.ones((1, 2, size, 8), np.float32)})
-
-
-def test_multiples_are_saved_exported_and_said(cpu: MLContext, tmp_path: Path) -> None:
-    graph = load(ladder(), cpu)
-    graph.save(tmp_path / "ladder.mlgraph")
-    x = np.random.default_rng(0).normal(size=(1, 2, 8, 4)).astype(np.float32)
-    wanted = MLExecution(cpu).compute(graph, {"x": x})["y"]
-    for again in (cpu.load_graph_sync(tmp_path / "ladder.mlgraph"), load(to_onnx(graph), cpu)):
-        np.testing.assert_array_equal(MLExecution(cpu).compute(again, {"x": x})["y"], wanted)
-    assert sizes_of(graph, {"x": [1, 2, 8, 4]}) == {"n": 1, "h_by_4": 2, "w_by_4": 1}
-    with pytest.raises(ValidationError, match="--shape"):
-        sizes_of(graph, {"x": [1, 2, 8, 6]})
 
 
 def test_a_size_that_a_model_calls_a_multiple(cpu: MLContext) -> None:
@@ -452,20 +437,3 @@ def test_frames_of_an_open_signal(cpu: MLContext) -> None:
         (wanted,) = session.run(None, {"x": x})
         found = MLExecution(cpu).compute(graph, {"x": x})["y"]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_numbers_that_follow_from_sizes_leave_a_graph_whole(cpu: MLContext) -> None:
-    """As the mask of a decoder, which would wait for another engine in its midst."""
-    engine = pytest.importorskip("webnn_py.engines.onnxruntime.engine").OnnxRuntimeEngine()
-    weights = {"zero": np.asarray(0), "one": np.asarray(1)}
-    nodes = [
-        node("Shape", ["x"], ["shape"]),
-        node("Gather", ["shape", "zero"], ["n"]),
-        node("Gather", ["shape", "one"], ["m"]),
-        node("Add", ["n", "m"], ["end"]),
-        node("Range", ["n", "end", "one"], ["y"]),
-    ]
-    graph = load(model(nodes, {"x": ["n", "m"]}, ["y"], weights), cpu)
-    assert [node.op for node in recipe_of(graph).nodes if not engine.supports(node)] == []
-    found = MLExecution(cpu).compute(graph, {"x": np.ones((3, 4), np.float32)})
-    assert found["y"].tolist() == [3, 4, 5, 6]

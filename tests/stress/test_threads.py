@@ -17,8 +17,7 @@ import pytest
 
 from tests.backend.networks import assert_like, network, network_inputs
 from tests.backend.tensors import Array, adding, tensor
-from tests.graphs import ONES, awaited, build, doubling, expected
-from tests.internals import session_of
+from tests.graphs import ONES, awaited, build, doubling, expected, lost_info
 from tests.threads import LONG, in_threads
 from webnn_py import (
     ContextLostError,
@@ -208,7 +207,7 @@ def test_a_context_is_destroyed_under_its_users(own: MLContext) -> None:
             assert_like(compute(own, graph, inputs), wanted)
 
     each(work)
-    assert "destroy" in session_of(own).lost.wait(LONG).message
+    assert "destroy" in lost_info(own).message
 
 
 def test_the_interpreter_is_free_during_compute(cpu: MLContext) -> None:

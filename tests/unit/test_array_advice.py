@@ -14,7 +14,6 @@ import pytest
 
 from tests.graphs import assert_works
 from webnn_py import DataError, MLContext, MLError, MLExecution, MLGraphBuilder, ValidationError
-from webnn_py.memory.array_remedies import relaid
 
 HWC = np.arange(4 * 5 * 3, dtype=np.float32).reshape(4, 5, 3)
 SQUARE = np.arange(6 * 6 * 3, dtype=np.float32).reshape(6, 6, 3)
@@ -226,21 +225,6 @@ def test_advice_about_a_constant_can_be_followed(cpu: MLContext, case: str) -> N
         operand = MLGraphBuilder(cpu).constant(followed(str(caught.value), value))
         assert operand.shape == np.shape(meant)
         assert operand.data_type == (data_type if named else "float32")
-
-
-@pytest.mark.parametrize(
-    ("got", "wanted"),
-    [
-        ((480, 640, 3), (1, 3, 224, 224)),
-        ((2, 6), (3, 4)),
-        ((4, 4, 6), (2, 2, 4, 6)),
-        ((2, 3), (6,)),
-    ],
-)
-def test_nothing_is_advised_that_may_scramble(
-    got: tuple[int, ...], wanted: tuple[int, ...]
-) -> None:
-    assert relaid(got, wanted) is None
 
 
 def test_a_picture_is_no_bytes_in_a_row(cpu: MLContext) -> None:

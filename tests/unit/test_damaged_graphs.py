@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.graphs import doubling
-from tests.saved import Document, built, document_of, entries, rewrite, validator
+from tests.saved import Document, built, document_of, rewrite, validator
 from webnn_py import DataError, MLContext
-from webnn_py.storage.archive import write_archive
 
 
 def at(*steps: Any, value: Any) -> Callable[[Document], None]:
@@ -184,12 +183,3 @@ def test_a_program_is_no_graph(cpu: MLContext, path: Path) -> None:
     with pytest.raises(DataError, match=r"a saved program, which .*load_program_sync") as caught:
         cpu.load_graph_sync(path)
     assert "damaged" not in str(caught.value)
-
-
-def test_an_entry_that_is_not_expected(cpu: MLContext, path: Path) -> None:
-    built(cpu).save(path)
-    parts = entries(path)
-    with open(path, "wb") as stream:
-        write_archive(stream, {name: [part] for name, part in parts.items()} | {"more.py": [b"1"]})
-    with pytest.raises(DataError, match=r"entry more\.py is not expected"):
-        cpu.load_graph_sync(path)

@@ -1,0 +1,221 @@
+"""Tests that look behind the public objects: each belongs to a file beside this one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.libraries import Library
+from tests.backend.program_cases import X, expected_total, mixed
+from tests.backend.tensors import ONES, SHAPE, Parked, tensor
+from tests.backend.test_dlpack_memory import collected
+from tests.backend.test_open_graphs import arrays, attention, awaited
+from tests.backend.test_timelines import PASSES
+from tests.graphs import doubling
+from tests.internals import engine_of, prepared_sizes, storage_of
+from tests.loops import Run
+from webnn_py import (
+    MLAwaitedExecution,
+    MLCommandEncoder,
+    MLContext,
+    OperationError,
+    Timeline,
+    ValidationError,
+    ml,
+)
+from webnn_py.ordering.timeline import state_of
+
+# test_dlpack_memory
+
+
+def test_a_capsule_that_nobody_takes_frees_its_memory(cpu: MLContext) -> None:
+    made = tensor(cpu, ONES)
+    storage = weakref.ref(storage_of(made))
+    for version in (None, (1, 0)):
+        for _ in range(10):
+            made.__dlpack__(max_version=version)
+    made.destroy()
+    assert collected(storage)
+
+
+def test_a_consumer_that_lets_go_frees_the_memory(library: Library) -> None:
+    with ml.create_context_sync(device_type="cpu") as context:
+        made = tensor(context, ONES)
+        storage = weakref.ref(storage_of(made))
+        taken = library.take(made)
+        made.destroy()
+        gc.collect()
+        assert storage() is not None
+        np.testing.assert_array_equal(np.asarray(taken), ONES)
+        del taken
+        assert collected(storage)
+
+
+# test_exported_tensors
+
+
+def test_a_buffer_is_not_destroyed_in_the_midst_of_a_submission(gpu: MLContext) -> None:
+    queue, rented = gpu.device.queue, tensor(gpu, ONES, exportable=True)
+    with gpu.export_to_gpu(rented) as buffer:
+        with engine_of(gpu).gpu.life:
+            rented.destroy()
+            np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
+        with pytest.raises(ValidationError, match="GPUBuffer is destroyed"):
+            queue.read_buffer(buffer)
+
+
+def test_what_was_never_made_is_not_exported(gpu: MLContext) -> None:
+    made, timeline = tensor(gpu, exportable=True), Timeline()
+    state_of(timeline).fail(1, ValueError("boom"))
+    gpu.dispatch(doubling(gpu), {"x": tensor(gpu)}, {"y": made}, sync=[timeline(wait=1)])
+    with pytest.raises(OperationError, match="boom"), gpu.export_to_gpu(made):
+        pass
+    gpu.write_tensor(made, ONES)
+    with gpu.export_to_gpu(made) as buffer:
+        np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
+
+
+# test_open_graphs
+
+
+def test_what_is_prepared_is_not_compiled_again(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = attention(context)
+    compiled = prepared_sizes(graph, monkeypatch)
+    asyncio.run(graph.prepare_async({"batch": 2, "length": 5}))
+    graph.prepare_sync({"batch": 2, "length": 5})
+    for _ in range(3):
+        awaited(context, graph, arrays(2, 5))
+    assert len(compiled) == 1
+    awaited(context, graph, arrays(1, 5))
+    assert len(compiled) == 2
+
+
+# test_programs
+
+
+def test_long_runs_are_submitted_in_pieces_on_hardware(
+    gpu: MLContext, contexts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = contexts("gpu")
+    monkeypatch.setattr(engine_of(context).gpu, "hardware", True)
+    submitted: list[Any] = []
+    submit = engine_of(context).gpu.submit
+
+    def counting(commands: Any) -> None:
+        submitted.append(commands)
+        submit(commands)
+
+    monkeypatch.setattr(engine_of(context).gpu, "submit", counting)
+    program = mixed(context, repeat=301, own=True)
+    results = program.run_sync({"x": X})["total"]
+    wanted = 1 + expected_total(X, 301)
+    np.testing.assert_allclose(results, wanted, rtol=1e-4, atol=1e-3)
+    in_pieces = len(submitted)
+    assert in_pieces > 6
+    # Somebody else's commands may now come between the pieces.
+    encoder = MLCommandEncoder(context)
+    total = empty_buffer(context.device, 48)
+    encoder.execute(program, {"x": buffer_of(context.device, X), "total": total})
+    encoder.finish()
+    submitted.clear()
+    program.run_sync({"x": X})
+    assert 0 < len(submitted) < in_pieces / 2
+
+
+# test_repeated_dispatches
+
+
+def test_what_is_remembered_keeps_no_tensor_and_no_buffer_alive(gpu: MLContext) -> None:
+    graph, x = doubling(gpu), tensor(gpu, ONES)
+    for _ in range(3):
+        y = tensor(gpu)
+        gone = weakref.ref(y), weakref.ref(storage_of(y).buffer)
+        for _ in range(3):
+            gpu.dispatch(graph, {"x": x}, {"y": y})
+        gpu.read_tensor_sync(y)
+        del y
+        gc.collect()
+        assert [reference() for reference in gone] == [None, None]
+
+
+def test_failed_inputs_fail_a_repeat(gpu: MLContext) -> None:
+    graph, x, y, z = doubling(gpu), tensor(gpu, ONES), tensor(gpu), tensor(gpu)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    gpu.dispatch(graph, {"x": y}, {"y": z})
+    gate = Timeline()
+    state_of(gate).fail(1, ValueError("boom"))
+    gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[gate(wait=1)])
+    gpu.dispatch(graph, {"x": y}, {"y": z})
+    with pytest.raises(OperationError, match="boom"):
+        gpu.read_tensor_sync(z)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    gpu.dispatch(graph, {"x": y}, {"y": z})
+    np.testing.assert_array_equal(gpu.read_tensor_sync(z), ONES * 4)
+
+
+# test_tensor_ends
+
+
+def test_the_memory_of_a_destroyed_tensor_goes(context: MLContext) -> None:
+    graph = doubling(context)
+    x, y = tensor(context, ONES), tensor(context)
+    context.dispatch(graph, {"x": x}, {"y": y})
+    context.read_tensor_sync(y)
+    memory = weakref.ref(getattr(storage_of(y), "buffer", storage_of(y)))
+    y.destroy()
+    gc.collect()
+    assert memory() is None
+    assert storage_of(x) is not None
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["destroyed", "dropped"])
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_contexts_and_their_memory_go(kind: Any, ended: bool, gpu: MLContext) -> None:
+    context = ml.create_context_sync(device_type=kind)
+    graph, x, y = doubling(context), tensor(context, ONES), tensor(context)
+    context.dispatch(graph, {"x": x}, {"y": y}, sync=[Timeline()(signal=1)])
+    context.read_tensor_sync(y)
+    parked = Parked(context)
+    memory = [getattr(storage_of(t), "buffer", storage_of(t)) for t in (x, y, parked.source)]
+    alive = [weakref.ref(thing) for thing in (context, graph, x, y, *memory)]
+    del memory
+    if ended:
+        context.destroy()
+    del context, graph, x, y, parked
+    deadline = threading.Event()
+    for _ in range(50):
+        gc.collect()
+        if all(ref() is None for ref in alive):
+            break
+        deadline.wait(0.02)
+    assert [ref() for ref in alive] == [None] * len(alive)
+
+
+# test_timelines
+
+
+def test_what_a_failed_run_was_to_signal_fails_before_its_await(
+    context: MLContext, run: Run
+) -> None:
+    graph = doubling(context)
+
+    async def main() -> None:
+        for _ in range(PASSES):
+            broken, timeline = Timeline(), Timeline()
+            state_of(broken).fail(1, ValueError("boom"))
+            sync = [broken(wait=1), timeline(signal=1)]
+            with pytest.raises(OperationError, match="boom"):
+                await MLAwaitedExecution(context).compute(graph, {"x": ONES}, sync=sync)
+            with pytest.raises(OperationError, match="boom"):
+                timeline.wait_sync(1, timeout=0)
+
+    run(main)

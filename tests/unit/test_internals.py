@@ -1,0 +1,153 @@
+"""Tests that look behind the public objects: each belongs to a file beside this one."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import re
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.graphs import ONES, doubling
+from tests.internals import recipe_of, session_of
+from tests.saved import built, entries
+from tests.unit.test_documentation import GUIDE, operators_page
+from webnn_py import (
+    ContextLostError,
+    DataError,
+    InvalidStateError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    ml,
+)
+from webnn_py.cli.main import COMMANDS
+from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
+from webnn_py.engines.webgpu.runtime.textures.parts import KEYS
+from webnn_py.memory.array_remedies import relaid
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.storage.archive import write_archive
+
+# test_array_advice
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted"),
+    [
+        ((480, 640, 3), (1, 3, 224, 224)),
+        ((2, 6), (3, 4)),
+        ((4, 4, 6), (2, 2, 4, 6)),
+        ((2, 3), (6,)),
+    ],
+)
+def test_nothing_is_advised_that_may_scramble(
+    got: tuple[int, ...], wanted: tuple[int, ...]
+) -> None:
+    assert relaid(got, wanted) is None
+
+
+# test_damaged_graphs
+
+
+def test_an_entry_that_is_not_expected(cpu: MLContext, path: Path) -> None:
+    built(cpu).save(path)
+    parts = entries(path)
+    with open(path, "wb") as stream:
+        write_archive(stream, {name: [part] for name, part in parts.items()} | {"more.py": [b"1"]})
+    with pytest.raises(DataError, match=r"entry more\.py is not expected"):
+        cpu.load_graph_sync(path)
+
+
+# test_documentation
+
+
+def test_the_table_of_operators_lists_all_of_them() -> None:
+    cells = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in operators_page().splitlines()
+        if line.startswith("| [`")
+    ]
+    rows = {re.findall("`(.*?)`", name)[0]: rest for name, *rest in cells}
+    assert len(cells) == len(rows)
+    assert set(rows) == set(REGISTRY)
+    for name, (summary, parameters, types, _, source) in rows.items():
+        first = next(iter(REGISTRY[name].limits))
+        assert summary, name
+        assert parameters.split(", ")[0] == first
+        op = REGISTRY[name]
+        assert source == "extension" if op.extension else op.section in source
+        assert types.split(", ") == list(REGISTRY[name].operand_types(first))
+
+
+def test_the_guide_has_every_command() -> None:
+    page = GUIDE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `webnn-py (\w+)[ `]", page, re.MULTILINE)
+    assert sorted(rows) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_docstrings_describe_parameters_and_shapes(name: str) -> None:
+    op = REGISTRY[name]
+    doc = inspect.getdoc(getattr(MLGraphBuilder, name)) or ""
+    text, arguments, returns, *_ = re.split(r"\n\n(?:Args|Returns|Raises):\n", doc)
+    assert text.strip()
+    described = dict(re.findall(r"^    (\w+):(.*)", arguments, re.MULTILINE))
+    assert list(described) == [n for n in op.signature.parameters if n != "self"]
+    bare = [n for n, words in described.items() if not words.strip() and n not in op.limits]
+    assert not bare, "options that no docstring describes"
+    shape = returns.partition(" Data type as ")[0].strip().removesuffix("uint8.")
+    assert shape, "say which shape the output has"
+    assert max(map(len, doc.splitlines())) <= 92
+
+
+def test_the_guide_s_tables_of_textures_are_true() -> None:
+    page = GUIDE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| (\d) \| .* \| ([A-Z_, ]+) \|$", page, re.MULTILINE)
+    told = {name: (int(channels), usages.split(", ")) for name, channels, usages in rows}
+    ways = (("STORAGE_BINDING", "storage"), ("RENDER_ATTACHMENT", "render"))
+    assert told == {
+        name: (kind.channels, [usage for usage, way in ways if getattr(kind, way)])
+        for name, kind in FORMATS.items()
+    }
+    keys = page.split("| `texture` | a GPUTexture")[1].split("\n\n")[0]
+    assert tuple(re.findall("`([a-z_]+)`", "`texture`" + re.sub(r" \|.*", "", keys))) == KEYS
+
+
+# test_execution
+
+
+def test_a_destroyed_graph_gives_its_constants_back_and_still_prints(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [64])
+    weight = builder.constant(np.arange(64, dtype=np.float32))
+    graph = builder.build_sync({"y": builder.add(x, weight)})
+    listing = str(graph)
+    contents = [weakref.ref(array) for array in recipe_of(graph).constants.values()]
+    assert all(array() is not None for array in contents)
+    del builder, x, weight
+    graph.destroy()
+    gc.collect()
+    assert [array() for array in contents] == [None]
+    assert str(graph) == listing
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        assert recipe_of(graph)
+
+
+def test_a_destroyed_context_refuses_everything() -> None:
+    context = ml.create_context_sync(device_type="cpu")
+    graph, builder = doubling(context), MLGraphBuilder(context)
+    execution = MLExecution(context)
+    context.destroy()
+    context.destroy()
+    for refused in (
+        lambda: execution.compute(graph, {"x": ONES}),
+        lambda: MLGraphBuilder(context),
+        lambda: MLExecution(context),
+        lambda: builder.input("x", "float32", [1]),
+    ):
+        with pytest.raises(ContextLostError, match="destroy"):
+            refused()
+    assert "destroy" in session_of(context).lost.wait(0).message
