@@ -39,8 +39,8 @@ from webnn_py.onnx import load
 from webnn_py.onnx.exporter import to_onnx
 from webnn_py.ops.declare import REGISTRY
 
-EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
-SEEDS = range(int(os.environ.get("WEBNN_RANDOM_CASES", "40")))
+EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "2"))
+SEEDS = range(int(os.environ.get("WEBNN_RANDOM_CASES", "20")))
 
 
 @pytest.fixture(scope="module")

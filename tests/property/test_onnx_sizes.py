@@ -1,6 +1,6 @@
 """Random ONNX models that calculate with sizes: what is accepted open is what ONNX Runtime gives.
 
-WEBNN_RANDOM_CASES is the number of models (60 if not set).
+WEBNN_RANDOM_CASES is the number of models (30 if not set).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
 from webnn_py.onnx import load
 
-CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "60"))
+CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "30"))
 BASE = {"n": 4, "m": 3}
 OTHERS = ({"n": 1, "m": 2}, {"n": 6, "m": 5}, {"n": 2, "m": 7}, {"n": 5, "m": 1})
 MOST = 2000

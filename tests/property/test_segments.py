@@ -25,7 +25,7 @@ from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
 
-some = settings(max_examples=200, derandomize=True)
+some = settings(max_examples=80, derandomize=True)
 Supports = Callable[[int, Node], bool]
 
 
@@ -175,7 +175,7 @@ def test_no_part_is_smaller_than_crossing_over_to_it_is_worth(
         assert not (small and all(any(supports(e, n) for e in others) for n in nodes))
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(st.integers(0, 400), st.integers(0, 2**32 - 1), st.booleans())
 def test_segments_give_the_same_bits_as_one_engine(seed: int, which: int, strided: bool) -> None:
     case = seeded_case(seed)
