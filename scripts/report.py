@@ -6,7 +6,7 @@ The tables are for people to look at; nothing fails by them.
 from __future__ import annotations
 
 import ast
-import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,20 +117,26 @@ def duplicate_basenames(trees: Trees) -> list[tuple[int, str]]:
 
 
 def public_modules() -> set[str]:
-    """Return the modules whose names users may import: the package, ONNX and its backend."""
-    return {PACKAGE, f"{PACKAGE}.onnx", f"{PACKAGE}.onnx.backend"}
+    """Return the modules that the documentation lets users import, and those of the commands."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        commands = tomllib.load(file)["project"]["scripts"].values()
+    documented = {PACKAGE, f"{PACKAGE}.engines", f"{PACKAGE}.onnx", f"{PACKAGE}.onnx.backend"}
+    return documented | {command.split(":")[0] for command in commands}
 
 
 def public_names() -> set[str]:
-    """Return what `__all__` of each public module lists, as dotted names."""
+    """Return what `__all__` of each public module lists, or else what it defines."""
     found = set()
     for module in public_modules():
         path = ROOT.joinpath(*module.split("."))
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        names = [each.name for each in body if isinstance(each, Function | ast.ClassDef)]
+        for node in body:
             match node:
                 case ast.Assign(targets=[ast.Name(id="__all__")]):
-                    found |= {f"{module}.{name}" for name in ast.literal_eval(node.value)}
+                    names = ast.literal_eval(node.value)
+        found |= {f"{module}.{name}" for name in names}
     return found
 
 
@@ -174,4 +180,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

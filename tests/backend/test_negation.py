@@ -10,12 +10,12 @@ import pytest
 from tests.backend.compared import assert_close
 from tests.graphs import awaited, build
 from tests.property.drawing import Array
+from tests.public import WHOLE_BYTES
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
-from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 
 pytestmark = pytest.mark.kernels
 
-TYPES = [name for name in DTYPES if name not in PACKED_4BIT]
+TYPES = WHOLE_BYTES
 SIGNED = [name for name in TYPES if not name.startswith("uint")]
 SHAPES = [(40, 6), (3, 1), (5, 7), (7, 1024), (2, 1500), (70, 64)]
 Make = Callable[[MLGraphBuilder, MLOperand], MLOperand]
@@ -41,7 +41,7 @@ NEGATED: Mapping[str, Make] = {
 UNSIGNED: Mapping[str, Make] = {
     "0 - x": NEGATED["0 - x"],
     "zeros - x": NEGATED["zeros - x"],
-    "all ones * x": lambda b, x: b.mul(_number(b, x, int(DTYPES[x.data_type].max)), x),
+    "all ones * x": lambda b, x: b.mul(_number(b, x, int(np.iinfo(x.data_type).max)), x),
     "1 - x": lambda b, x: b.sub(_number(b, x, 1), x),
 }
 
@@ -81,14 +81,14 @@ def _best(b: MLGraphBuilder, negated: Make, x: MLOperand, y: MLOperand) -> dict[
 
 def _values(data_type: str, shape: tuple[int, ...], seed: int) -> Array:
     """Small numbers and, of integers, all of the range."""
-    info = DTYPES[data_type]
     rng = np.random.default_rng(seed)
     low = 0 if data_type.startswith("uint") else -100
     small = rng.integers(low, 100, shape)
-    if info.kind == "f":
-        return np.asarray(small / 4).astype(info.numpy)
-    wide = rng.integers(int(info.min), int(info.max), shape, info.numpy, endpoint=True)
-    return np.where(rng.integers(0, 4, shape) == 0, wide, small.astype(info.numpy))
+    if data_type.startswith("float"):
+        return np.asarray(small / 4).astype(data_type)
+    info = np.iinfo(data_type)
+    wide = rng.integers(info.min, info.max, shape, info.dtype.type, endpoint=True)
+    return np.where(rng.integers(0, 4, shape) == 0, wide, small.astype(data_type))
 
 
 CASES = [
