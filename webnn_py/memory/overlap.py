@@ -135,7 +135,7 @@ class _Bytes:
 
 
 HOST = 0
-EVERYTHING = Region(-1, 0, 0)
+EVERYTHING = Region(-1, 0, 1)
 """Region of operations whose memory is unknown; it overlaps every other."""
 
 

@@ -127,7 +127,6 @@ class Hazards:
     def __init__(self) -> None:
         self._owners: dict[int, list[_RegionUsers]] = {}  # regions of each owner, sorted by begin
         self._longest: dict[int, int] = {}  # longest region of each owner, in bytes
-        self._everything = _RegionUsers(EVERYTHING)
 
     def place(
         self, parked: ParkedOperation, overtakes: Overtakes | None
@@ -163,13 +162,11 @@ class Hazards:
         for region, _ in _accesses(parked):
             users = self._users(region)
             users.remove(parked)
-            if not users.turns and users is not self._everything:
+            if not users.turns:
                 self._drop(users)
 
     def _users(self, region: Region) -> _RegionUsers:
         """Return the users of exactly this region; add the region if it is new."""
-        if region is EVERYTHING:
-            return self._everything
         several = self._owners.setdefault(region.owner, [])
         index = self._index(several, region)
         users = several[index] if index < len(several) else None
@@ -201,8 +198,6 @@ class Hazards:
     def _overlapping(self, own: _RegionUsers) -> list[_RegionUsers]:
         """Return the users of a region and those of overlapping regions."""
         region = own.region
-        if region is EVERYTHING:
-            return [own]
         several = self._owners[region.owner]
         first = region.begin - self._longest[region.owner]
         begin = bisect.bisect_right(several, first, key=_begin)
@@ -222,7 +217,7 @@ def _accesses(parked: ParkedOperation) -> Iterable[tuple[Region, bool]]:
         for memory in memories:
             region = memory.region
             key = (region.owner, region.begin, region.end, id(region.array))
-            if region is EVERYTHING or region.begin < region.end:
+            if region.begin < region.end:
                 accesses[key] = (region, writes or region is EVERYTHING)
     if accesses:
         everything = (EVERYTHING.owner, EVERYTHING.begin, EVERYTHING.end, id(EVERYTHING.array))
