@@ -142,9 +142,9 @@ def _fits(steps: Sequence[_Step], features: Features) -> bool:
         return False
     bound = {part for pair in pairs for part in bound_parts(*pair)}
     written = [each.part for each in bound if each.is_written]
-    read = {each.part.value for each in bound if not each.is_written}
-    # WebGPU binds a written buffer only once.
-    if len(set(written)) < len(written) or any(part.value in read for part in written):
+    # WebGPU binds a written buffer only once. A kernel never joins one whose results it reads,
+    # because that one is among the kernels that it needs.
+    if len(set(written)) < len(written):
         return False
     invocations = common_invocations(shaders)
     memory = sum(array.bytes for array in common_arrays(shaders).values())
