@@ -17,6 +17,7 @@ import contextlib
 import faulthandler
 import gc
 import json
+import math
 import mmap
 import os
 import re
@@ -53,6 +54,8 @@ SHARE = 1000
 """Mutants for which one process is used."""
 MAX_ELEMENTS = 1 << 14
 """Elements of an input with which a graph runs."""
+MAX_RESULTS = 1 << 20
+"""Elements of an output of a graph that runs, so that what takes memory is not a large result."""
 OF_LIBRARIES = ("google.protobuf", "onnx.onnx_cpp2py_export")
 """Modules of exceptions of protobuf and of onnx, whose texts are about the file."""
 OF_PYTHON = re.compile(
@@ -125,9 +128,12 @@ def feeds_of(graph: Any, seed: int) -> dict[str, Any] | None:
     feeds = {}
     for name, operand in graph.inputs.items():
         shape = [n if isinstance(n, int) else sizes.setdefault(str(n), 2) for n in operand.shape]
-        if np.prod(shape, dtype=float) > MAX_ELEMENTS:
+        if math.prod(shape) > MAX_ELEMENTS:
             return None
         feeds[name] = (rng.normal(size=shape) * 3).astype(operand.data_type)
+    for operand in graph.outputs.values():
+        if math.prod(n if isinstance(n, int) else 2 for n in operand.shape) > MAX_RESULTS:
+            return None
     return feeds
 
 

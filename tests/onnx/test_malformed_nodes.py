@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from tests.onnx import fuzz_models
 from tests.onnx.model_mutations import mutant, sources
 from tests.onnx.models import model
-from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
-from webnn_py.onnx import load
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, OperationError
+from webnn_py.onnx import load, schema
 
 MUTANTS = 600
 OWN = "com.microsoft"
@@ -264,6 +265,27 @@ def test_values_of_a_sparse_tensor_that_are_no_list(cpu: MLContext) -> None:
     sparse.indices.CopyFrom(numpy_helper.from_array(np.zeros(1, np.int64), "i"))
     with pytest.raises(DataError, match=r"its values have shape \[1, 4\], expected a list"):
         load(made, cpu)
+
+
+def test_no_square_matrix_of_a_long_axis_is_made(cpu: MLContext) -> None:
+    sizes = {"s": np.asarray([1, 1, 2, 4], np.int64)}
+    resize = node("Resize", ["x", "", "", "s"], ["y"], mode="linear", antialias=1)
+    made = model([resize], {"x": [1, 1, 1 << 13, 4]}, ["y"], sizes)
+    tracemalloc.start()
+    try:
+        load(made, cpu)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_memory_left_at_import(cpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*_: Any) -> None:
+        raise MemoryError("no bytes left")
+
+    monkeypatch.setattr(schema, "check", check)
+    with pytest.raises(OperationError, match="out of memory: no bytes left"):
+        load(whole(node("Relu", ["x"], ["y"])), cpu)
 
 
 def test_heads_of_open_size(cpu: MLContext) -> None:

@@ -15,7 +15,7 @@ from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert
-from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.errors import NotSupportedError, ValidationError, convert_memory_errors
 from webnn_py.core.messages import suggest_options, type_name
 from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.core.requirements import check_version
@@ -28,6 +28,7 @@ __all__ = ["add_to", "load", "to_onnx"]
 
 
 @suggest_options
+@convert_memory_errors
 def load(
     path_or_model: Any,
     ctx: MLContext,
@@ -70,6 +71,7 @@ def load(
 
 
 @suggest_options
+@convert_memory_errors
 def add_to(
     builder: MLGraphBuilder, model: Any, inputs: Mapping[str, Any] | None = None
 ) -> dict[str, MLOperand]:

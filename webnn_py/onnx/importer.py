@@ -270,6 +270,8 @@ class Importer:
             raise DataError(f"onnx: {title}: {error}") from error
         except MLError as error:
             self._fail(node, str(error))
+        except MemoryError:
+            raise
         except RecursionError as error:
             raise DataError(f"onnx: {title}: it nests without an end") from error
         except Exception as error:  # a handler met what no valid model has
