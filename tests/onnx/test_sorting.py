@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.onnx.models import model
-from webnn_py import MLContext, MLExecution, NotSupportedError, ml
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
 from webnn_py.onnx import load, to_onnx
 
 CASES: list[tuple[tuple[int, ...], int, int, int, Any]] = [
@@ -117,3 +117,17 @@ def test_rows_of_open_size_are_sorted_on_a_gpu(gpu: MLContext) -> None:
 def test_too_many_to_sort_on_a_gpu(gpu: MLContext) -> None:
     with pytest.raises(NotSupportedError, match=r"arg_top_k.*WebNN has no sorting"):
         load(sorting((1, 1 << 20), 3000, -1, 1, np.float32), gpu)
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino"])
+def test_rows_have_as_many_elements_as_are_wanted(engine: str) -> None:
+    pytest.importorskip(engine if engine != "reference" else "onnx")
+    with ml.create_context_sync(engine=engine) as context:
+        graph = load(sorting((3, "n"), 3, 1, 1, np.float32), context)
+        execution = MLExecution(context)
+        assert execution.compute(graph, {"x": np.ones((3, 3), np.float32)})["places"].shape == (
+            3,
+            3,
+        )
+        with pytest.raises(DataError, match="2"):
+            execution.compute(graph, {"x": np.ones((3, 2), np.float32)})

@@ -117,6 +117,7 @@ LEAST: dict[str, Call] = {
     "pad ": lambda i: i.b.pad(i.f(4), [i.n - 8], [0]),
     "tile": lambda i: i.b.tile(i.f(4), [i.n - 7]),
     "arg_top_k": lambda i: i.b.arg_top_k(i.f(i.n), 0, i.n - 7),
+    "arg_top_k ": lambda i: i.b.arg_top_k(i.f(4, i.n), 1, 8),
     "expand": lambda i: i.b.expand(i.f(1), [i.n - 7]),
     "split": lambda i: i.b.split(i.f(i.n), [7, i.n - 7]),
     "conv2d": lambda i: i.b.conv2d(i.f(1, 1, i.n, 9), i.f(1, 1, 8, 3)),

@@ -6,7 +6,6 @@ WebNN has no sorting; `arg_top_k` is an extension, see D48 in spec/deviations.md
 from __future__ import annotations
 
 from webnn_py.core.convert import Size
-from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.core.dtypes import ANY, DTYPES, MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, check_axis, is_over, reduced
@@ -118,8 +117,7 @@ class Scan:
         """
         check_axis(axis, input.rank)
         size = input.shape[axis]
-        fits = k <= size if is_dimension(k) else not is_over(k, span(size)[1])
-        if not (k >= 1 and fits):
+        if not (k >= 1 and k <= size):
             raise ValidationError(f"option 'k': got {k}, expected 1 to {size}, as axis {axis} has")
         shape = [k if i == axis else n for i, n in enumerate(input.shape)]
         return result(Descriptor("int64", tuple(shape)))
