@@ -1,1 +1,1 @@
-"""The command line, `webnn-py` or `python -m webnn_py`: one file a command."""
+"""The command line, `webnn-py` or `python -m webnn_py`: one module for each command."""

@@ -1,4 +1,4 @@
-"""`webnn-py check`: which nodes of a model are not supported, on which device."""
+"""`webnn-py check`: list the unsupported nodes of a model on each device."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from webnn_py.cli.printing import print_json, print_table
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.core.messages import printable
 
-UNSUPPORTED = 1
-"""The exit status where a node is not supported on a device."""
+STATUS_UNSUPPORTED = 1
+"""Exit status if a node is not supported on a device."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a model on a device.
+    """The result of a check on one device.
 
     Attributes:
         device: "cpu" or "gpu".
-        supported: Whether it runs there; None where there is no such device.
-        engines: How many nodes each engine runs.
-        reasons: What is not supported, and why.
+        supported: Whether the model runs on the device; None if there is no such device.
+        engines: Number of nodes by engine.
+        reasons: Unsupported nodes with reasons.
     """
 
     device: str
@@ -34,19 +34,19 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """In a word or two."""
+        """Return the result in a word or two."""
         return {True: "supported", False: "not supported", None: "no device"}[self.supported]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What it takes."""
+    """Add the command's options."""
     add_model(parser)
     parser.add_argument("--device", choices=DEVICES, help="only there, not on all devices")
     parser.add_argument("--engine", default="auto", help="an engine of the CPU that `info` lists")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the verdicts; returns the exit status: 1 where a node is not supported."""
+    """Print the results; return the exit status, 1 if a node is not supported."""
     devices = (options.device,) if options.device else DEVICES
     verdicts = [_verdict(options, device) for device in devices]
     if options.json:
@@ -57,14 +57,14 @@ def run(options: argparse.Namespace) -> int:
         for each in verdicts:
             if each.reasons:
                 print("\n  ".join([f"{each.device}:", *map(printable, each.reasons)]))
-    return UNSUPPORTED if any(each.supported is False for each in verdicts) else 0
+    return STATUS_UNSUPPORTED if any(each.supported is False for each in verdicts) else 0
 
 
 def _verdict(options: argparse.Namespace, device: str) -> Verdict:
     try:
         context = open_context(device, options.engine if device == "cpu" else "auto")
     except NotSupportedError as error:
-        if device == "cpu":  # there is one: the engine is missing
+        if device == "cpu":  # every machine has one, so the engine is missing
             raise
         return Verdict(device, None, {}, (str(error),))
     with context:

@@ -1,4 +1,4 @@
-"""`webnn-py convert`: writes a model as another file."""
+"""`webnn-py convert`: write a model in another file format."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from webnn_py.cli.models import (
     load,
     open_context,
 )
-from webnn_py.cli.printing import in_bytes, print_json
+from webnn_py.cli.printing import format_bytes, print_json
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.storage.archive import replacing
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What it takes."""
+    """Add the command's options."""
     add_model(parser)
     parser.add_argument(
         "output", type=Path, metavar="OUT", help=f"the file to write: {', '.join(WRITERS)}"
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, write, say so; returns the exit status."""
+    """Read the model, write the file, report its size; return the exit status."""
     write = WRITERS.get(options.output.suffix)
     if write is None:
         raise NotSupportedError(
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"model": str(options.model), "output": str(options.output), "bytes": size})
     else:
-        print(f"{options.output}: {in_bytes(size)}")
+        print(f"{options.output}: {format_bytes(size)}")
     return 0
 
 
@@ -78,4 +78,4 @@ WRITERS: Mapping[str, Callable[[Loaded, Path], None]] = {
     SAVED: _write_graph,
     PROGRAM: _write_program,
 }
-"""By a file's ending."""
+"""The writers by file extension."""

@@ -1,8 +1,8 @@
-"""Where the boxes of a drawn graph stand: in layers from the top to the bottom.
+"""Layered graph drawing: place boxes in layers from top to bottom, and route the lines.
 
 After Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system
-structures", 1981: boxes get layers, lines that pass layers get a place in each, the order within a
-layer follows the neighbours' places, and then so do the coordinates.
+structures", 1981. Each box gets a layer. A line that passes layers gets a point in each. The order
+within a layer, and then the coordinates, follow the neighbours.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-HEIGHT = 58
-"""Of a box, in pixels."""
+BOX_HEIGHT = 58
+"""Pixels."""
 BETWEEN_LAYERS = 34
+"""Pixels."""
 BETWEEN_BOXES = 22
+"""Pixels."""
 SWEEPS = 6
-MOST_POINTS = 60_000
-"""Places that lines get in the layers they pass; with more, the longest lines are straight."""
+MAX_ROUTE_POINTS = 60_000
+"""Limit of points of lines in the layers they pass. Beyond it, the longest lines are straight."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Boxes and lines, in pixels.
+    """Coordinates of boxes and lines, in pixels.
 
     Attributes:
         boxes: The middle of each box's upper edge.
-        lines: From box to box, each by way of some points.
-        width: Of it all.
-        height: Of it all.
+        lines: Start box, end box and points of each line.
+        width: Width of the drawing.
+        height: Height of the drawing.
     """
 
     boxes: Sequence[tuple[float, float]]
@@ -38,17 +40,17 @@ class Drawing:
 
 
 def draw(widths: Sequence[float], lines: Sequence[tuple[int, int]]) -> Drawing:
-    """Place boxes.
+    """Place boxes and route lines.
 
     Args:
-        widths: Of the boxes.
-        lines: From one box to another one, which stands behind it.
+        widths: Widths of the boxes in pixels.
+        lines: Start and end box of each line; the start has the smaller number.
     """
     return _Layers(widths, lines).drawing()
 
 
 class _Layers:
-    """Boxes, and behind them the points at which lines pass layers, by number."""
+    """The layers of boxes and of route points; points have the numbers behind the boxes."""
 
     def __init__(self, widths: Sequence[float], lines: Sequence[tuple[int, int]]) -> None:
         self._boxes = len(widths)
@@ -63,29 +65,29 @@ class _Layers:
             self._below[upper].append(lower)
             self._above[lower].append(upper)
         self._layers: list[list[int]] = [[] for _ in range(max(self._layer_of, default=-1) + 1)]
-        for place, layer in enumerate(self._layer_of):
-            self._layers[layer].append(place)
+        for number, layer in enumerate(self._layer_of):
+            self._layers[layer].append(number)
 
     def drawing(self) -> Drawing:
-        """The finished drawing."""
+        """Return the finished drawing."""
         self._sort()
         x = self._across()
         left = min((x[i] - w / 2 for i, w in enumerate(self._widths)), default=0)
         right = max((x[i] + w / 2 for i, w in enumerate(self._widths)), default=0)
-        step = HEIGHT + BETWEEN_LAYERS
+        step = BOX_HEIGHT + BETWEEN_LAYERS
         at = [(x[i] - left, self._layer_of[i] * step) for i in range(len(x))]
         routes = []
         for path in self._paths:
             start, *between, end = path
-            points = [(at[start][0], at[start][1] + HEIGHT)]
+            points = [(at[start][0], at[start][1] + BOX_HEIGHT)]
             for place in between:
-                points += [at[place], (at[place][0], at[place][1] + HEIGHT)]
+                points += [at[place], (at[place][0], at[place][1] + BOX_HEIGHT)]
             routes.append((start, end, [*points, at[end]]))
         height = len(self._layers) * step
         return Drawing(at[: self._boxes], routes, right - left, height)
 
     def _ranks(self) -> list[int]:
-        """A layer for each box: below all it reads; what reads nothing, just above its reader."""
+        """Assign layers: a box below all it reads, a source just above its first reader."""
         ranks = [0] * self._boxes
         readers: list[list[int]] = [[] for _ in range(self._boxes)]
         sources = set(range(self._boxes))
@@ -99,13 +101,13 @@ class _Layers:
         return ranks
 
     def _add_points(self) -> list[list[int]]:
-        """Each line's way; lines from one box share their points."""
+        """Add route points; return the path of each line. Lines from one box share points."""
         points: dict[tuple[int, int], int] = {}
         paths = []
         for upper, lower in sorted(self._lines, key=self._length):
             path = [upper]
             passed = range(self._layer_of[upper] + 1, self._layer_of[lower])
-            if len(points) + len(passed) <= MOST_POINTS:
+            if len(points) + len(passed) <= MAX_ROUTE_POINTS:
                 for layer in passed:
                     if (upper, layer) not in points:
                         points[upper, layer] = len(self._widths)
@@ -119,7 +121,7 @@ class _Layers:
         return self._layer_of[line[1]] - self._layer_of[line[0]]
 
     def _sort(self) -> None:
-        """Each layer by the middle of its neighbours, downwards and upwards by turns."""
+        """Sort each layer by the mean place of neighbours, sweeping down and up in turn."""
         place = [0.0] * len(self._widths)
         for layer in self._layers:
             for number, each in enumerate(layer):
@@ -134,7 +136,7 @@ class _Layers:
                     place[each] = number
 
     def _across(self) -> list[float]:
-        """The middle of everything, from left to right; neighbours below each other if it fits."""
+        """Return the middle x of all boxes and points, as near to their neighbours as possible."""
         x = [0.0] * len(self._widths)
         for layer in self._layers:
             self._spread(layer, [0.0] * len(layer), x)
@@ -150,8 +152,8 @@ class _Layers:
         return x
 
     def _spread(self, layer: Sequence[int], wanted: Sequence[float], x: list[float]) -> None:
-        """As near to what is wanted as the widths allow: the least squares that keep the order."""
-        groups: list[tuple[float, int, float]] = []  # sum of the wanted starts, members, start
+        """Place a layer near the wanted x: least squares in the given order, without overlaps."""
+        groups: list[tuple[float, int, float]] = []  # sum of wanted starts, members, start
         offsets, end = [], 0.0
         for each in layer:
             offsets.append(end + self._widths[each] / 2)

@@ -1,4 +1,4 @@
-"""What there is to say of a compiled graph, as plain data: what `inspect` shows and prints."""
+"""Facts: a description of a compiled graph as plain data, for `inspect` and `run --profile`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.cli.printing import as_text, in_bytes
+from webnn_py.cli.printing import format_bytes, format_shape
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Step, Steps
 from webnn_py.ir import Graph, Node, Value
@@ -20,9 +20,9 @@ class TensorFacts:
     """A tensor.
 
     Attributes:
-        name: As in listings, without the sign before it.
-        data_type: WebNN's name.
-        shape: Numbers, and texts where sizes are open.
+        name: Its name in listings, without "%".
+        data_type: WebNN's name of the data type.
+        shape: Sizes; open ones as text.
     """
 
     name: str
@@ -30,22 +30,22 @@ class TensorFacts:
     shape: tuple[int | str, ...]
 
     def __str__(self) -> str:
-        return f"{self.data_type}{as_text(self.shape)}"
+        return f"{self.data_type}{format_shape(self.shape)}"
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node of what runs.
+    """A node of the compiled graph.
 
     Attributes:
-        operator: Its name.
-        label: The node's own name.
-        inputs: Places of the nodes that its operands come from.
+        operator: The operator's name.
+        label: The node's label.
+        inputs: Indices of the nodes that produce its operands.
         graph_inputs: Names of the graph's inputs among its operands.
         constants: Its constant operands.
-        options: Those that are set, as texts.
+        options: Its options as text.
         outputs: Its results.
-        engine: What runs it.
+        engine: The name of the engine that runs it.
         steps: Numbers of the steps that compute it.
     """
 
@@ -62,13 +62,13 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class StepFacts:
-    """A step, such as a kernel.
+    """A step of an engine, such as a kernel.
 
     Attributes:
-        name: What it is called.
-        nodes: Places of the nodes that it computes.
+        name: Its name.
+        nodes: Indices of the nodes that it computes.
         reads: Bytes that it reads from memory.
-        writes: Bytes that it writes there.
+        writes: Bytes that it writes to memory.
     """
 
     name: str
@@ -82,19 +82,17 @@ class Facts:
     """A graph.
 
     Attributes:
-        device: Where it runs: "cpu" or "gpu".
-        engine: What runs it, or most of it.
-        inputs: What it is given.
-        outputs: What it makes, and the place of the node that makes it; None of a constant or an
-            input.
-        parameters: Elements of its constants.
-        constant_bytes: Their bytes.
-        intermediate_bytes: Memory between its steps; None where sizes are open.
-        live_bytes: As much of it as is in use at once, at most; None where sizes are open.
-        operators: How many nodes there are of each, the most first.
-        nodes: In the order in which they run.
-        steps: In the order in which they run; none where the engine does not tell, or sizes are
-            open.
+        device: "cpu" or "gpu".
+        engine: The name of the context's engine.
+        inputs: The graph's inputs.
+        outputs: The graph's outputs, each with the index of its node; None for a constant or input.
+        parameters: Number of elements of all constants.
+        constant_bytes: Bytes of all constants.
+        intermediate_bytes: Bytes of intermediate values as planned; None if sizes are open.
+        live_bytes: Most bytes of intermediate values in use at once; None if sizes are open.
+        operators: Number of nodes by operator, most frequent first.
+        nodes: The nodes in execution order.
+        steps: The steps in execution order; empty if unknown to the engine or if sizes are open.
     """
 
     device: str
@@ -110,28 +108,28 @@ class Facts:
     steps: tuple[StepFacts, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For `json.dumps`."""
+        """Return the facts as data for JSON."""
         return asdict(self)
 
     def summary(self) -> dict[str, object]:
-        """The graph in a few lines."""
+        """Return the main facts by name."""
         between, live = self.intermediate_bytes, self.live_bytes
         memory = "depends on sizes"
         if between is not None and live is not None:
-            memory = f"{in_bytes(between)}, up to {in_bytes(live)} in use at once"
-        made: dict[str, object] = {"device": self.device, "engine": self.engine}
-        made |= {f"input {tensor.name}": str(tensor) for tensor in self.inputs}
-        made |= {f"output {tensor.name}": str(tensor) for tensor, _ in self.outputs}
-        made |= {
+            memory = f"{format_bytes(between)}, up to {format_bytes(live)} in use at once"
+        facts: dict[str, object] = {"device": self.device, "engine": self.engine}
+        facts |= {f"input {tensor.name}": str(tensor) for tensor in self.inputs}
+        facts |= {f"output {tensor.name}": str(tensor) for tensor, _ in self.outputs}
+        facts |= {
             "parameters": self.parameters,
-            "memory of constants": in_bytes(self.constant_bytes),
+            "memory of constants": format_bytes(self.constant_bytes),
             "memory between nodes": memory,
             "nodes": len(self.nodes),
         }
-        return made | ({"kernels": len(self.steps)} if self.steps else {})
+        return facts | ({"kernels": len(self.steps)} if self.steps else {})
 
     def where(self, node: NodeFacts) -> str:
-        """What a node runs in: its kernels, or its engine."""
+        """Return the kernels that compute a node, or its engine if there are none."""
         if not node.steps:
             return node.engine
         kernels = ", ".join(f"{number} {self.steps[number].name}" for number in node.steps[:3])
@@ -139,11 +137,12 @@ class Facts:
 
 
 def facts_of(graph: MLGraph, sizes: Mapping[str, int]) -> Facts:
-    """What there is to say of a graph.
+    """Describe a graph.
 
     Args:
-        graph: Any.
-        sizes: Its open sizes; where some are missing, what is not compiled is described.
+        graph: The graph.
+        sizes: Sizes of its open dimensions. If some are missing, the graph is described before
+            compilation.
     """
     compiled = compiled_of(graph)
     session, recipe = compiled.session, compiled.recipe
@@ -160,7 +159,14 @@ def facts_of(graph: MLGraph, sizes: Mapping[str, int]) -> Facts:
 
 
 class _Description:
-    """What runs, and by what."""
+    """Builds the Facts of a graph.
+
+    Args:
+        graph: The graph to describe.
+        engines: The engine of each node, where a partition names one.
+        steps: The engine's steps, if known.
+        engine: The name of the context's engine.
+    """
 
     def __init__(
         self, graph: Graph, engines: Mapping[Node, str], steps: Steps | None, engine: str
@@ -172,7 +178,7 @@ class _Description:
         self._places = {node: place for place, node in enumerate(graph.nodes)}
 
     def facts(self, device: str) -> Facts:
-        """All of it."""
+        """Return the facts."""
         graph = self._graph
         makers = {value: self._places[node] for value, node in graph.producers.items()}
         plan = self._plan()
@@ -236,7 +242,7 @@ class _Description:
         )
 
     def _plan(self) -> Plan[Value] | None:
-        """Of buffers between the engine's own steps, or the nodes one by one."""
+        """Plan buffers of intermediate values between steps, or between nodes without steps."""
         graph = self._graph
         if graph.open_sizes:
             return None
@@ -248,4 +254,4 @@ class _Description:
 
 
 def _shown(value: object) -> str:
-    return as_text(value) if isinstance(value, tuple) else str(value)
+    return format_shape(value) if isinstance(value, tuple) else str(value)

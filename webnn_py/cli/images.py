@@ -1,4 +1,4 @@
-"""Images as tensors."""
+"""Conversion of images into tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.cli.printing import as_text
+from webnn_py.cli.printing import format_shape
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError
@@ -25,11 +25,11 @@ FITS = ("crop", "stretch")
 
 @dataclass(frozen=True)
 class Image:
-    """A picture that was read.
+    """An image that was read from a file.
 
     Attributes:
         picture: Pillow's image.
-        path: Where it comes from.
+        path: The file.
     """
 
     picture: Any
@@ -37,11 +37,11 @@ class Image:
 
 
 def read_image(path: Path) -> Image:
-    """Read a picture; it is turned as its camera was held.
+    """Read an image, rotated as its EXIF orientation says.
 
     Raises:
-        DataError: It is none, or its pixels are of a kind that has no range.
-        OSError: It cannot be read.
+        DataError: The file is no image, or its pixels have 32 bits.
+        OSError: The file cannot be read.
     """
     import PIL.Image
     import PIL.ImageOps
@@ -57,14 +57,14 @@ def read_image(path: Path) -> Image:
             f"{path} holds no image that Pillow reads; arrays are .npy, tensors .pb"
         ) from error
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
-        if isinstance(error, OSError) and error.filename:  # there is no such file
+        if isinstance(error, OSError) and error.filename:  # the file cannot be opened
             raise
         raise DataError(f"{path}: the image is damaged: {error}") from error
     return Image(_of_8_bits(picture, path), path)
 
 
 def _of_8_bits(picture: Any, path: Path) -> Any:
-    """The picture; greys of 16 bits, which Pillow would cut off at 255, have 8 then."""
+    """Convert 16-bit greys to 8 bits, as Pillow would clip them at 255."""
     import PIL.Image
 
     if picture.mode in ("I", "F"):
@@ -76,14 +76,14 @@ def _of_8_bits(picture: Any, path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Preparation:
-    """How an image becomes a tensor: fitted to its size, then (value / 255 - mean) / std.
+    """Preprocessing of images: resize, then (value / 255 - mean) / std.
 
     Attributes:
-        mean: Of each channel, or one of all; of values from 0 to 1.
-        std: Likewise.
-        layout: "nchw", "nhwc", or "auto": where the shape has 1 or 3 channels.
-        fit: "crop": the shorter side is scaled to the model's, and the middle cut out; "stretch":
-            both sides are.
+        mean: Mean of each channel or of all, for values from 0 to 1.
+        std: Standard deviation of each channel or of all, for values from 0 to 1.
+        layout: "nchw", "nhwc", or "auto", which takes the axis of size 1 or 3 for the channels.
+        fit: "crop" scales the image to cover the target and cuts out the middle; "stretch" scales
+            both sides to the target.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -93,7 +93,7 @@ class Preparation:
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
-        """Options of images."""
+        """Add the options of images."""
         group = parser.add_argument_group(
             "images", "Float inputs become (value / 255 - mean) / std; integers 0 to 255."
         )
@@ -113,10 +113,10 @@ class Preparation:
 
     @staticmethod
     def of(options: argparse.Namespace) -> Preparation:
-        """What the options say.
+        """Return the preparation that the options describe.
 
         Raises:
-            ValidationError: A mean is no number, or a deviation no positive one.
+            ValidationError: A mean is not finite, or a standard deviation not positive.
         """
         if not all(map(math.isfinite, options.mean)):
             raise ValidationError("--mean: expected finite numbers")
@@ -127,20 +127,23 @@ class Preparation:
     def tensor(
         self, image: Image, name: str, descriptor: MLOperandDescriptor, sizes: Mapping[str, int]
     ) -> Array:
-        """The image for an input.
+        """Convert an image into the array of an input.
 
-        Open heights and widths without a size are the image's, an open batch is 1.
+        Args:
+            image: The image.
+            name: The input's name.
+            descriptor: The input's data type and shape.
+            sizes: Known sizes of open dimensions. Other heights and widths are the image's, and an
+                open batch is 1.
 
         Raises:
-            DataError: The input is not one for an image.
+            DataError: The input's shape does not fit an image.
         """
         channel = self._channel_axis(name, descriptor.shape)
         axes = [axis for axis in (1, 2, 3) if axis != channel]
         picture = image.picture
-        given = dict(zip(axes, (picture.height, picture.width), strict=True)) | {0: 1}
-        shape = [
-            _size(size, sizes, given.get(axis, 3)) for axis, size in enumerate(descriptor.shape)
-        ]
+        own = dict(zip(axes, (picture.height, picture.width), strict=True)) | {0: 1}
+        shape = [_size(size, sizes, own.get(axis, 3)) for axis, size in enumerate(descriptor.shape)]
         channels, (height, width) = shape[channel], (shape[axis] for axis in axes)
         if channels not in (1, 3):
             other = "nchw" if channel == 3 else "nhwc"
@@ -162,7 +165,7 @@ class Preparation:
         if len(shape) != 4:
             raise DataError(
                 f"input {name}: an image needs [batch, channels, height, width] or [batch, height,"
-                f" width, channels], not {as_text(shape)}"
+                f" width, channels], not {format_shape(shape)}"
             )
         if self.layout != "auto":
             return 1 if self.layout == "nchw" else 3

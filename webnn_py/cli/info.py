@@ -1,4 +1,4 @@
-"""`webnn-py info`: what this machine offers."""
+"""`webnn-py info`: list engines, contexts and GPU adapters of this machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ NO_GPU = "none: a NotSupportedError"
 
 
 def version_of(module: str) -> str | None:
-    """The version of a package, or None if it cannot be imported."""
+    """Return the version of a package, or None if it cannot be imported."""
     try:
         return str(importlib.import_module(module).__version__)
-    except (ImportError, OSError):  # OSError: a native library that it needs is missing
+    except (ImportError, OSError):  # OSError: a native library is missing
         return None
 
 
 def adapters() -> list[dict[str, Any]]:
-    """The adapters that wgpu finds, each with the features and limits that matter here."""
+    """Return the adapters that wgpu finds, with the features and limits this package uses."""
     if version_of("wgpu") is None:
         return []
     from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters
@@ -52,7 +52,7 @@ def _adapter(adapter: Any) -> dict[str, Any]:
 
 
 def gpu(power_preference: str = "default", hardware: bool = False) -> str | None:
-    """The GPU that a context would be made on, or None if there is none for it."""
+    """Return the GPU that a context would use, or None."""
     if version_of("wgpu") is None:
         return None
     from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
@@ -62,7 +62,7 @@ def gpu(power_preference: str = "default", hardware: bool = False) -> str | None
 
 
 def contexts() -> dict[str, str]:
-    """What the contexts that one can ask for would run on."""
+    """Return the device or engine that each kind of context would use."""
     return {
         'device_type="cpu"': f"engine {default_engine()}, on the CPU",
         'device_type="gpu"': gpu() or NO_GPU,
@@ -72,15 +72,15 @@ def contexts() -> dict[str, str]:
 
 
 def engines() -> dict[str, str]:
-    """The engines that can be used here, by name, and what they run on or come from."""
-    found = installed_engines()
+    """Return the usable engines by name, each with its library."""
+    usable = installed_engines()
     if gpu() is not None:
-        found["webgpu"] = f"wgpu {version_of('wgpu')}"
-    return found
+        usable["webgpu"] = f"wgpu {version_of('wgpu')}"
+    return usable
 
 
 def collect() -> dict[str, Any]:
-    """All that `info` shows."""
+    """Return everything that `info` shows."""
     return {
         "webnn_py": __version__,
         "python": platform.python_version(),
@@ -92,11 +92,11 @@ def collect() -> dict[str, Any]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """None of its own."""
+    """Add no options: `info` has none of its own."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it; returns the exit status."""
+    """Print the information; return the exit status."""
     found = collect()
     if options.json:
         print_json(found)

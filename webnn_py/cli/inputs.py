@@ -1,4 +1,4 @@
-"""What a model is run on: files, images, or random numbers."""
+"""Inputs of `run`: arrays and images from files, or random numbers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from webnn_py.ir import Array
 
 RANDOM = "random"
 SEED = 0
-Given = Mapping[str, "Array | Image | None"]
-"""By input, what its file holds; None for random numbers."""
+Contents = Mapping[str, "Array | Image | None"]
+"""The contents of each input's file; None for random numbers."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The inputs, and how images become tensors."""
+    """Add the options of inputs and of images."""
     parser.add_argument(
         "--input",
         action="append",
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def named_file(text: str) -> tuple[str, str]:
-    """A name, empty for the only input, and a file."""
+    """Parse `NAME=FILE`; the name is empty for the only input."""
     name, found, file = text.partition("=")
     if not found:
         name, file = "", text
@@ -48,20 +48,23 @@ def named_file(text: str) -> tuple[str, str]:
     return name, file
 
 
-def read(pairs: Sequence[tuple[str, str]]) -> Given:
-    """Read the files.
+def read(pairs: Sequence[tuple[str, str]]) -> Contents:
+    """Read the files of inputs.
+
+    Args:
+        pairs: Names and files.
 
     Raises:
         DataError: A file holds neither an array nor an image.
-        OSError: It cannot be read.
-        ValidationError: An input stands twice.
+        OSError: A file cannot be read.
+        ValidationError: An input occurs twice.
     """
-    given: dict[str, Array | Image | None] = {}
+    contents: dict[str, Array | Image | None] = {}
     for name, file in pairs:
-        if name in given:
+        if name in contents:
             raise ValidationError(f"--input: {name or 'the only input'} stands twice")
-        given[name] = None if file == RANDOM else _read(Path(file))
-    return given
+        contents[name] = None if file == RANDOM else _read(Path(file))
+    return contents
 
 
 def _read(path: Path) -> Array | Image:
@@ -71,7 +74,7 @@ def _read(path: Path) -> Array | Image:
                 found = np.load(file, allow_pickle=False)
         except (OSError, MemoryError, DataError):
             raise
-        except Exception as error:  # of whatever a damaged header is taken for
+        except Exception as error:  # a damaged header can raise anything
             raise DataError(f"{path} holds no array: {describe_error(error)}") from error
         if not isinstance(found, np.ndarray):
             raise DataError(f"{path} holds no array, but {type(found).__name__}")
@@ -83,30 +86,30 @@ def _read(path: Path) -> Array | Image:
     return read_image(path)
 
 
-def shapes_of(given: Given) -> dict[str, list[int]]:
-    """The shapes of the inputs that arrays are given for."""
-    return {n: list(a.shape) for n, a in given.items() if n and isinstance(a, np.ndarray)}
+def shapes_of(contents: Contents) -> dict[str, list[int]]:
+    """Return the shapes of the named inputs whose files hold arrays."""
+    return {n: list(a.shape) for n, a in contents.items() if n and isinstance(a, np.ndarray)}
 
 
 def arrays(
-    given: Given,
+    contents: Contents,
     inputs: Mapping[str, MLOperandDescriptor],
     sizes: Mapping[str, int],
     preparation: Preparation,
 ) -> dict[str, Array]:
-    """An array for each input of a graph.
+    """Make an array for each input of a graph.
 
     Args:
-        given: What is given, by name.
-        inputs: The graph's.
-        sizes: Open sizes that are known.
-        preparation: How images become tensors.
+        contents: The contents of files, by input.
+        inputs: The graph's inputs.
+        sizes: Known sizes of open dimensions.
+        preparation: The preprocessing of images.
 
     Raises:
-        ValidationError: There is no such input, or a size is not known.
+        ValidationError: There is no such input, or a size is unknown.
         DataError: An image does not fit its input.
     """
-    wanted = dict(given)
+    wanted = dict(contents)
     if "" in wanted:
         only = _only(inputs)
         if only in wanted:
@@ -115,17 +118,17 @@ def arrays(
     for name in wanted:
         if name not in inputs:
             raise ValidationError(f"--input: there is no input {name!r}, but {', '.join(inputs)}")
-    made = {}
+    tensors = {}
     random = np.random.default_rng(SEED)
     for name, descriptor in inputs.items():
         value = wanted.get(name)
         if isinstance(value, np.ndarray):
-            made[name] = value
+            tensors[name] = value
         elif isinstance(value, Image):
-            made[name] = preparation.tensor(value, name, descriptor, sizes)
+            tensors[name] = preparation.tensor(value, name, descriptor, sizes)
         else:
-            made[name] = _random(random, name, descriptor, sizes)
-    return made
+            tensors[name] = _random(random, name, descriptor, sizes)
+    return tensors
 
 
 def _only(inputs: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`webnn-py inspect`: a model's operators, sizes, memory and kernels."""
+"""`webnn-py inspect`: show a model's operators, sizes, memory and kernels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from webnn_py.cli.facts import Facts, facts_of
 from webnn_py.cli.models import add_context, add_model, load, open_context
 from webnn_py.cli.page import page_of
-from webnn_py.cli.printing import in_bytes, print_facts, print_json, print_table
+from webnn_py.cli.printing import format_bytes, print_facts, print_json, print_table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What it takes."""
+    """Add the command's options."""
     add_model(parser)
     add_context(parser)
     parser.add_argument(
@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print tables or JSON, write the page; returns the exit status."""
+    """Print tables or JSON, or write the page; return the exit status."""
     with open_context(options.device, options.engine) as context:
         loaded = load(options, context)
         facts = facts_of(loaded.graph, loaded.sizes)
@@ -52,7 +52,7 @@ def _print(name: str, facts: Facts) -> None:
     ]
     print_table("nodes, as they run", ("", "operator", "name", "makes", "runs in"), rows)
     steps = [
-        (n, step.name, len(step.nodes), in_bytes(step.reads), in_bytes(step.writes))
+        (n, step.name, len(step.nodes), format_bytes(step.reads), format_bytes(step.writes))
         for n, step in enumerate(facts.steps)
     ]
     if steps:

@@ -1,4 +1,4 @@
-"""The command line's parser, and what becomes of errors."""
+"""Entry point of the command line: parses options, runs a command, reports errors and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ COMMANDS = {
     "tune": 'measure which CPU engine runs a model fastest, for engine="fastest"',
     "convert": "write a model as another file",
 }
-"""What each does; `webnn_py.cli.NAME` has its options (`add_options`) and does it (`run`)."""
+"""Commands with descriptions. Module `webnn_py.cli.NAME` has `add_options` and `run`."""
 
 FAILED = 2
-"""The exit status after an error; argparse's own, too."""
+"""Exit status after an error, as of argparse."""
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as of shells."""
 
-GRACE = 0.5
-"""Seconds from Ctrl-C to the end of the process, unless the command has ended sooner."""
+EXIT_GRACE_SECONDS = 0.5
+"""Time from Ctrl-C to the forced end of the process."""
 
 SHOW_CURSOR = "\x1b[?25h"
-"""What has a terminal do so."""
+"""Escape sequence that makes a terminal show its cursor."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status.
+    """Run a command; return the exit status.
 
     Args:
-        arguments: Those of a call from Python. If not given, those of this process, which ends with
-            the status INTERRUPTED soon after Ctrl-C, whatever its threads are at.
+        arguments: The command's arguments. Without them, those of this process are used; the
+            process then ends soon after Ctrl-C with the status INTERRUPTED, even if threads are
+            busy.
     """
     if arguments is not None:
         return _status(arguments)
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(arguments: Sequence[str], interruption: _Interruption | None = None) -> int:
-    """Run a command; whatever it raises once it was interrupted is due to that."""
+    """Run a command and report its errors; errors after an interruption count as the latter."""
     try:
         status = _run(arguments)
         sys.stdout.flush()
@@ -77,10 +78,10 @@ def _status(arguments: Sequence[str], interruption: _Interruption | None = None)
 
 
 def _message(error: Exception) -> str | None:
-    """What is said of an error: nothing where nobody reads it, None of one that is not expected."""
+    """Return the message for an error: "" if nobody can read it, None for an unexpected error."""
     if isinstance(error, MLError):
         return _one_line(str(error))
-    if isinstance(error, BrokenPipeError):  # whoever reads has enough, such as `head`
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ""
     if isinstance(error, ModuleNotFoundError):
@@ -94,15 +95,15 @@ def _message(error: Exception) -> str | None:
 
 
 class _Interruption:
-    """Ends the process a moment after Ctrl-C, by which time what was being written is taken back.
+    """A handler of Ctrl-C that ends the process after a moment, in which clean-up can run.
 
-    Threads that compile would hold Python's end up for long, a library that is called on the main
-    thread keeps it from seeing the signal, and libraries turn a KeyboardInterrupt into errors of
-    their own or drop it.
+    A KeyboardInterrupt alone does not suffice. Threads that compile delay the interpreter's exit.
+    A library call on the main thread delays the signal. Some libraries convert or drop the
+    KeyboardInterrupt.
 
     Attributes:
-        came: Ctrl-C was pressed.
-        raises: It raises a KeyboardInterrupt, too, which nobody expects when Python ends.
+        came: Whether Ctrl-C was pressed.
+        raises: Whether Ctrl-C raises a KeyboardInterrupt; False once the interpreter exits.
     """
 
     def __init__(self) -> None:
@@ -124,25 +125,25 @@ class _Interruption:
             raise KeyboardInterrupt
 
     def _watch(self, reader: socket.socket) -> None:
-        """Wait for the signal where no call of a library on the main thread is in the way."""
+        """Wait for the signal on a thread of its own, which no library call can block."""
         while signal.SIGINT not in reader.recv(64):
             pass
         self.came = True
-        time.sleep(GRACE)
+        time.sleep(EXIT_GRACE_SECONDS)
         if sys.stderr.isatty():
-            sys.stderr.write(SHOW_CURSOR)  # a bar that is drawn has it hidden
+            sys.stderr.write(SHOW_CURSOR)  # a progress bar hides it
         _failed("interrupted")
         self.end()
 
     def end(self) -> None:
-        """End the process, whatever else it is at; the first one who calls this does so."""
+        """End the process at once; later callers block."""
         self._ending.acquire()
         sys.stderr.flush()
         os._exit(INTERRUPTED)
 
 
 def _prepare_output() -> None:
-    """Have what is printed fit into any encoding, and go nowhere where the caller closed it."""
+    """Escape characters that stdout cannot encode, and replace closed streams by a null device."""
     if not (sys.stdout and sys.stderr):
         nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
@@ -150,7 +151,7 @@ def _prepare_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _run(given: Sequence[str]) -> int:
+def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="webnn-py", description="Run and inspect models with webnn_py."
     )
@@ -159,9 +160,9 @@ def _run(given: Sequence[str]) -> int:
     for name, does in COMMANDS.items():
         command = commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
         command.add_argument("--json", action="store_true", help="print JSON")
-        if given[:1] == [name]:  # what the others import is not worth the time
+        if arguments[:1] == [name]:  # importing the other commands would take time
             _module(name).add_options(command)
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     status: int = _module(options.command).run(options)
     return status
 

@@ -1,4 +1,4 @@
-"""What commands about a model have in common: its options, its context, how it is read."""
+"""Shared parts of the commands that read a model: options, context and loading."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.polynomials import Symbol
 
 Shapes = dict[str, list[int] | int]
-"""Shapes by inputs, sizes by dimensions."""
+"""Shapes by input names, and sizes by dimension names."""
 NO_SHAPES: Mapping[str, list[int]] = {}
 
 DEVICES = ("cpu", "gpu")
 SAVED = ".mlgraph"
-"""The ending of saved graphs."""
+"""File extension of saved graphs."""
 PROGRAM = ".mlprogram"
-"""The ending of saved programs."""
+"""File extension of saved programs."""
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """The model and its sizes."""
+    """Add the options for the model and its sizes."""
     parser.add_argument(
         "model", type=Path, metavar="MODEL", help="an ONNX model, or a saved graph (.mlgraph)"
     )
@@ -44,13 +44,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:
-    """Where it runs."""
+    """Add the options for device and engine."""
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="where it runs")
     parser.add_argument("--engine", default="auto", help="an engine that `info` lists")
 
 
 def shape(text: str) -> tuple[str, list[int] | int]:
-    """A name and a size, or sizes with commas between and behind them."""
+    """Parse a name and a size, or a shape with commas between or behind its numbers."""
     name, found, sizes = text.partition("=")
     try:
         numbers = [int(size) for size in sizes.removesuffix(",").split(",")]
@@ -64,18 +64,18 @@ def shape(text: str) -> tuple[str, list[int] | int]:
 
 
 def open_context(device: str, engine: str) -> MLContext:
-    """A context as the options ask for it; for `with`."""
+    """Create a context for the options `--device` and `--engine`."""
     return ml.create_context_sync(device_type="gpu" if device == "gpu" else "cpu", engine=engine)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that was read and compiled.
+    """A loaded model.
 
     Attributes:
-        graph: What it became.
-        seconds: How long that took.
-        said: What `--shape` says.
+        graph: The graph.
+        seconds: The time of loading.
+        said: The shapes and sizes of `--shape`.
     """
 
     graph: MLGraph
@@ -84,20 +84,20 @@ class Loaded:
 
     @property
     def open_names(self) -> list[str]:
-        """The names of its open dimensions."""
+        """Return the names of the graph's open dimensions."""
         return [*symbols_of(descriptor.shape for descriptor in self.graph.inputs.values())]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of its open dimensions that are said; errors as of `sizes_of`."""
+        """Return the sizes of open dimensions that `--shape` determines; raise as `sizes_of`."""
         return sizes_of(self.graph, self.said)
 
     @property
     def all_sizes(self) -> dict[str, int]:
-        """As `sizes`, of all open dimensions, and of nothing else.
+        """Return the sizes of all open dimensions.
 
         Raises:
-            ValidationError: One is not said, too.
+            ValidationError: `--shape` leaves a dimension open, or does not fit.
         """
         said, names = self.sizes, self.open_names
         for name in names:
@@ -109,18 +109,18 @@ class Loaded:
 def load(
     options: argparse.Namespace, context: MLContext, shapes: Mapping[str, list[int]] = NO_SHAPES
 ) -> Loaded:
-    """Read a model and compile it; one that is no saved graph is an ONNX model.
+    """Load a saved graph (.mlgraph) or an ONNX model.
 
     Args:
-        options: As `add_model` has them.
-        context: Where it will run.
-        shapes: Those of inputs that `--shape` need not say. What an ONNX model leaves open has
-            these sizes; a saved graph keeps it open, until it runs.
+        options: The options of `add_model`.
+        context: The context of the graph.
+        shapes: Shapes of inputs besides those of `--shape`. They fix open dimensions of an ONNX
+            model; a saved graph keeps them open until it runs.
 
     Raises:
-        MLError: As `webnn_py.onnx.load` and `MLContext.load_graph_sync`.
-        DataError: It is a saved program.
-        ValidationError: `--shape` says something twice, or of what is not there.
+        MLError: The errors of `webnn_py.onnx.load` and `MLContext.load_graph_sync`.
+        DataError: The file is a saved program.
+        ValidationError: `--shape` names something twice, or an unknown input or dimension.
     """
     path, said = options.model, _said(options.shape)
     given: Shapes = {**shapes, **said}
@@ -150,10 +150,14 @@ def _check_names(loaded: Loaded, shapes: Shapes) -> None:
 
 
 def sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
-    """The sizes of a graph's open dimensions that are said.
+    """Return the sizes of a graph's open dimensions that `shapes` determines.
+
+    Args:
+        graph: The graph.
+        shapes: Shapes by input names, and sizes by dimension names.
 
     Raises:
-        ValidationError: The shape of an input does not fit it, or a size its bounds.
+        ValidationError: A shape does not fit its input, or a size exceeds its bounds.
     """
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     for name, said in shapes.items():

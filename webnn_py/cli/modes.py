@@ -1,4 +1,4 @@
-"""The three modes, each as a function from arrays to arrays."""
+"""The three execution modes as functions from arrays to arrays."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Compute = Callable[[Mapping[str, Array]], Arrays]
 
 @contextlib.contextmanager
 def execution(context: MLContext, graph: MLGraph) -> Iterator[Compute]:
-    """Synchronously, on the CPU."""
+    """Compute synchronously (MLExecution), on a CPU."""
     mode = MLExecution(context)
     yield lambda inputs: mode.compute(graph, inputs)
 
 
 @contextlib.contextmanager
 def awaited(context: MLContext, graph: MLGraph) -> Iterator[Compute]:
-    """Awaited on an event loop."""
+    """Compute awaited (MLAwaitedExecution), on an event loop."""
     mode = MLAwaitedExecution(context)
 
     async def compute(inputs: Mapping[str, Array]) -> Arrays:
@@ -39,8 +39,8 @@ def awaited(context: MLContext, graph: MLGraph) -> Iterator[Compute]:
 
 @contextlib.contextmanager
 def encoder(context: MLContext, graph: MLGraph) -> Iterator[Compute]:
-    """Recorded from tensors to tensors, submitted, and read back."""
-    MLCommandEncoder(context)  # an error on a CPU
+    """Record a dispatch over tensors (MLCommandEncoder), submit it, and read the tensors."""
+    MLCommandEncoder(context)  # raises on a CPU
 
     def compute(inputs: Mapping[str, Array]) -> Arrays:
         sources = {}
@@ -57,13 +57,13 @@ def encoder(context: MLContext, graph: MLGraph) -> Iterator[Compute]:
         commands = MLCommandEncoder(context)
         commands.dispatch(graph, sources, targets)
         context.submit([commands.finish()])
-        found = {name: context.read_tensor_sync(target) for name, target in targets.items()}
+        results = {name: context.read_tensor_sync(target) for name, target in targets.items()}
         for tensor in (*sources.values(), *targets.values()):
             tensor.destroy()
-        return found
+        return results
 
     yield compute
 
 
 MODES = {"execution": execution, "awaited": awaited, "encoder": encoder}
-"""By the names that `--mode` takes."""
+"""The modes by the values of `--mode`."""

@@ -1,4 +1,4 @@
-"""The page that `inspect --html` writes: the graph drawn, with all there is to say of its nodes."""
+"""HTML page of `inspect --html`: the drawn graph with the facts of each node."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from webnn_py.cli.drawing import HEIGHT, draw
+from webnn_py.cli.drawing import BOX_HEIGHT, draw
 from webnn_py.cli.facts import Facts, NodeFacts
-from webnn_py.cli.printing import in_bytes, shown
+from webnn_py.cli.printing import format_bytes, shown
 from webnn_py.core.messages import printable
 
-LETTER = 6.6
-"""Pixels that a letter in a box takes."""
-MOST_LETTERS = 32
-LINE = 15
-"""Pixels between the lines in a box."""
+LETTER_PIXELS = 6.6
+MAX_LINE_LETTERS = 32
+LINE_PIXELS = 15
+"""Distance of the lines in a box."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """What is drawn: an input, a node or an output.
+    """A box of the drawing: an input, a node or an output.
 
     Attributes:
         kind: "input", "node" or "output".
-        lines: What stands in it; the first one is its title.
+        lines: Its text lines; the first one is the title.
         steps: Numbers of the kernels that compute it.
-        facts: What else there is to say of it.
+        facts: Details by name.
     """
 
     kind: str
@@ -40,17 +39,17 @@ class Box:
 
     @property
     def width(self) -> float:
-        """In pixels."""
-        return max(60.0, 18 + LETTER * max(map(len, self.lines)))
+        """Return the width in pixels."""
+        return max(60.0, 18 + LETTER_PIXELS * max(map(len, self.lines)))
 
     @property
     def hue(self) -> int:
-        """A colour for each operator, in degrees."""
+        """Return the operator's hue in degrees."""
         return zlib.crc32(self.lines[0].encode()) % 360
 
 
 def page_of(title: str, facts: Facts) -> str:
-    """A page that needs no other files."""
+    """Return a self-contained HTML page of a graph."""
     boxes, lines = _parts(facts)
     drawing = draw([box.width for box in boxes], lines)
     data = {
@@ -59,7 +58,7 @@ def page_of(title: str, facts: Facts) -> str:
         "summary": {name: shown(value) for name, value in facts.summary().items()},
         "operators": facts.operators,
         "kernels": [
-            f"{step.name}: reads {in_bytes(step.reads)}, writes {in_bytes(step.writes)}"
+            f"{step.name}: reads {format_bytes(step.reads)}, writes {format_bytes(step.writes)}"
             for step in facts.steps
         ],
     }
@@ -79,7 +78,7 @@ def page_of(title: str, facts: Facts) -> str:
 
 
 def _parts(facts: Facts) -> tuple[list[Box], list[tuple[int, int]]]:
-    """The boxes, and which is read by which."""
+    """Return the boxes, and pairs of box numbers: a producer and its reader."""
     inputs = {tensor.name: number for number, tensor in enumerate(facts.inputs)}
     boxes = [
         Box("input", ("input", tensor.name, str(tensor)), (), {"input": tensor.name})
@@ -116,25 +115,25 @@ def _box(facts: Facts, node: NodeFacts) -> Box:
 
 
 def _short(text: str) -> str:
-    """The end of a long name says more than its beginning."""
-    return text if len(text) <= MOST_LETTERS else f"…{text[1 - MOST_LETTERS :]}"
+    """Shorten a text at its start, as the end of a long name is more specific."""
+    return text if len(text) <= MAX_LINE_LETTERS else f"…{text[1 - MAX_LINE_LETTERS :]}"
 
 
 def _drawn(number: int, box: Box, x: float, y: float) -> str:
-    first = (HEIGHT - LINE * len(box.lines)) // 2 + LINE - 3
+    first = (BOX_HEIGHT - LINE_PIXELS * len(box.lines)) // 2 + LINE_PIXELS - 3
     texts = "".join(
-        f'<text y="{first + LINE * row}">{html.escape(printable(text))}</text>'
+        f'<text y="{first + LINE_PIXELS * row}">{html.escape(printable(text))}</text>'
         for row, text in enumerate(box.lines)
     )
     return (
         f'<g class="box {box.kind}" data-number="{number}" style="--hue:{box.hue}"'
         f' transform="translate({x:.1f} {y:.1f})"><rect x="{-box.width / 2:.1f}"'
-        f' width="{box.width:.1f}" height="{HEIGHT}" rx="6"/>{texts}</g>'
+        f' width="{box.width:.1f}" height="{BOX_HEIGHT}" rx="6"/>{texts}</g>'
     )
 
 
 def _curve(points: Sequence[tuple[float, float]]) -> str:
-    """Through layers straight down, between them in an S."""
+    """Return an SVG path: straight down through layers, S-shaped between them."""
     (x, y), *others = points
     parts = [f"M{x:.1f} {y:.1f}"]
     for number, (to_x, to_y) in enumerate(others):

@@ -1,4 +1,4 @@
-"""What commands print: tables, with rich where it is installed, and JSON."""
+"""Output of commands: tables (with rich if it is installed), JSON, and formatted values."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from webnn_py.core.messages import printable
 
-WIDTH = 160
-"""Columns of tables that go into a file or another program."""
+PIPED_TABLE_COLUMNS = 160
+"""Width in characters of a table that does not go to a terminal."""
 
 
 def print_json(value: object) -> None:
-    """A document; other tools read it."""
+    """Print a value as JSON."""
     print(json.dumps(value, indent=2))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table; columns that hold nothing but numbers are flush right.
+    """Print a table; columns of numbers are flush right.
 
     Args:
-        title: What stands above it.
-        columns: Their headings; all empty for a table without.
-        rows: The cells.
+        title: The title above the table.
+        columns: The headings; all empty for a table without a header.
+        rows: The cells of each row.
     """
     title, columns = printable(title), [printable(column) for column in columns]
     cells = [[shown(cell) for cell in row] for row in rows]
@@ -44,7 +44,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table.add_column(escape(name), justify="right" if flush else "left")
     for row in cells:
         table.add_row(*map(escape, row))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else PIPED_TABLE_COLUMNS)
     with console.capture() as captured:  # rich's own writing ends the process with the pipe
         console.print(table)
     print(captured.get(), end="")
@@ -66,19 +66,19 @@ def _print_plain(
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
-    """A table of names and values; mappings within are taken apart."""
+    """Print a table of names and values; nested mappings are flattened."""
     print_table(title, ("", ""), list(_pairs(facts)))
 
 
 def _pairs(facts: Mapping[str, object]) -> list[tuple[str, object]]:
-    made: list[tuple[str, object]] = []
+    pairs: list[tuple[str, object]] = []
     for name, value in facts.items():
-        made += _pairs(value) if isinstance(value, Mapping) else [(name, value)]
-    return made
+        pairs += _pairs(value) if isinstance(value, Mapping) else [(name, value)]
+    return pairs
 
 
 def shown(value: object) -> str:
-    """A value in a cell."""
+    """Format a value for a table cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -92,8 +92,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def in_bytes(count: int) -> str:
-    """A number of bytes, for people."""
+def format_bytes(count: int) -> str:
+    """Format a number of bytes for display."""
     size, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
@@ -102,11 +102,11 @@ def in_bytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def in_time(seconds: float) -> str:
-    """A duration, for people."""
+def format_duration(seconds: float) -> str:
+    """Format a duration for display."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def as_text(shape: Sequence[Any]) -> str:
-    """A shape as listings have it."""
+def format_shape(shape: Sequence[Any]) -> str:
+    """Format a shape as in graph listings, such as `[1,3,224,224]`."""
     return f"[{','.join(map(str, shape))}]"

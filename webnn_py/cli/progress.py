@@ -1,4 +1,4 @@
-"""Progress on standard error, for what takes over two seconds."""
+"""Progress reports on standard error, for work that takes over two seconds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from webnn_py.core.messages import printable
 
-PATIENCE = 2.0
-"""Seconds after which one wants to know."""
+PROGRESS_DELAY_SECONDS = 2.0
+"""Work that ends sooner shows no progress."""
 
 
 class Progress:
-    """For `with`: shows how far something is, once it takes long.
+    """A context manager that shows the progress of its block if that takes long.
 
     Args:
-        title: What is being done.
-        total: Steps of it, or None where they are not known.
+        title: The name of the work.
+        total: Number of steps; None if unknown.
 
     Attributes:
-        done: Steps that are done; to be raised meanwhile.
+        done: Finished steps, to be raised by the block.
     """
 
     def __init__(self, title: str, total: int | None = None) -> None:
@@ -47,11 +47,11 @@ class Progress:
         self._thread.join()
 
     def reached(self, done: int, total: int) -> None:
-        """So far, of so much; for what is only now known to have steps."""
+        """Set the finished steps and the number of all."""
         self.done, self._total = done, total
 
     def _watch(self) -> None:
-        if self._ended.wait(PATIENCE):
+        if self._ended.wait(PROGRESS_DELAY_SECONDS):
             return
         try:
             import rich.progress as bars
@@ -74,8 +74,8 @@ class Progress:
                 bar.update(task, completed=self.done, total=self._total)
 
     def _print_lines(self) -> None:
-        """A line now, and others ever more seldom."""
-        pause = PATIENCE
+        """Print a line now, and further lines at growing intervals."""
+        pause = PROGRESS_DELAY_SECONDS
         while True:
             part = "" if self._total is None else f" {self.done} of {self._total},"
             seconds = time.monotonic() - self._start

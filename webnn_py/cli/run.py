@@ -1,4 +1,4 @@
-"""`webnn-py run`: runs a model, in any of the three modes, and times it."""
+"""`webnn-py run`: run a model in one of the three modes, and time it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from webnn_py.cli.images import Preparation
 from webnn_py.cli.models import add_context, add_model, load, open_context
 from webnn_py.cli.modes import MODES, Arrays, Compute
 from webnn_py.cli.printing import (
-    as_text,
-    in_time,
+    format_duration,
+    format_shape,
     print_facts,
     print_json,
     print_table,
@@ -34,12 +34,12 @@ from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.files import open_regular
 from webnn_py.ir import Array
 
-TOP = 5
-"""Classes that are named."""
-FEW = 8
-"""Runs that `--profile` times where `--benchmark` says nothing."""
-HEAD = 4
-"""Elements of an output that are printed."""
+MAX_CLASSES = 5
+"""Best classes to print with `--labels`."""
+DEFAULT_PROFILE_RUNS = 8
+"""Runs of `--profile` without `--benchmark`."""
+MAX_PRINTED_ELEMENTS = 4
+"""Elements of an output to print."""
 STATISTICS: Mapping[str, Callable[[Array], Any]] = {
     "min": np.min,
     "max": np.max,
@@ -48,7 +48,7 @@ STATISTICS: Mapping[str, Callable[[Array], Any]] = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What it takes."""
+    """Add the command's options."""
     add_model(parser)
     add_context(parser)
     parser.add_argument(
@@ -81,15 +81,15 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the model and print what it made; returns the exit status."""
-    given = inputs.read(options.input)
+    """Run the model and print its outputs; return the exit status."""
+    contents = inputs.read(options.input)
     labels = None if options.labels is None else _labels(options.labels)
     mode = options.mode or ("execution" if options.device == "cpu" else "awaited")
-    runs = options.benchmark or (FEW if options.profile else 0)
+    runs = options.benchmark or (DEFAULT_PROFILE_RUNS if options.profile else 0)
     with open_context(options.device, options.engine) as context:
-        loaded = load(options, context, inputs.shapes_of(given))
+        loaded = load(options, context, inputs.shapes_of(contents))
         graph, sizes = loaded.graph, loaded.sizes
-        arrays = inputs.arrays(given, graph.inputs, sizes, Preparation.of(options))
+        arrays = inputs.arrays(contents, graph.inputs, sizes, Preparation.of(options))
         _check_sizes(sizes, dict(compiled_of(graph).fixed(arrays)[1]))
         with MODES[mode](context, graph) as compute:
             with Progress("first run"):
@@ -151,18 +151,18 @@ def _seconds(loading: float, first: float, times: Sequence[float]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a graph is and takes.
+    """The profile of a graph.
 
     Attributes:
         facts: Its nodes, kernels and memory.
-        measured: What its steps take.
+        measured: The times of its steps.
     """
 
     facts: Facts
     measured: MLProfile
 
     def as_json(self) -> dict[str, Any]:
-        """For `json.dumps`."""
+        """Return the profile as data for JSON."""
         return {
             "nodes": len(self.facts.nodes),
             "kernels": len(self.facts.steps),
@@ -185,15 +185,15 @@ def _profile(graph: MLGraph, arrays: Mapping[str, Array], runs: int) -> Profile:
 
 def _described(array: Array) -> dict[str, Any]:
     shape = list(array.shape)
-    made: dict[str, Any] = {"data_type": str(array.dtype), "shape": shape}
+    facts: dict[str, Any] = {"data_type": str(array.dtype), "shape": shape}
     if array.size:
-        made |= {name: _number(find(array)) for name, find in STATISTICS.items()}
-        made["first"] = [_number(value) for value in array.reshape(-1)[:HEAD]]
-    return made
+        facts |= {name: _number(find(array)) for name, find in STATISTICS.items()}
+        facts["first"] = [_number(value) for value in array.reshape(-1)[:MAX_PRINTED_ELEMENTS]]
+    return facts
 
 
 def _number(value: Any) -> float | int | str:
-    """For JSON, which has no NaN and no infinities."""
+    """Convert a NumPy number for JSON; NaN and infinities become strings."""
     number: float | int = value.item()
     return number if math.isfinite(number) else str(number)
 
@@ -214,16 +214,16 @@ def _labels(path: Path) -> list[str]:
 def _classes(
     results: Mapping[str, Array], labels: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The best classes of each output that is a score for each label.
+    """Return the best classes of each output that has one score for each label.
 
     Raises:
-        DataError: None is.
+        DataError: There is no such output.
     """
     found = {}
     for name, array in results.items():
         if array.size == max(array.shape, default=0) == len(labels):
             scores = array.reshape(-1).astype(np.float64)
-            best = np.argsort(-scores, kind="stable")[:TOP]
+            best = np.argsort(-scores, kind="stable")[:MAX_CLASSES]
             found[name] = [{"label": labels[i], "score": float(scores[i])} for i in best]
     if not found:
         raise DataError(f"--labels: no output has {len(labels)} scores, one for each label")
@@ -245,11 +245,11 @@ def _print(report: Mapping[str, Any]) -> None:
     for name, facts in report["outputs"].items():
         values = [shown(facts.get(key, "")) for key in STATISTICS]
         head = ", ".join(map(shown, facts.get("first", ())))
-        rows.append((name, f"{facts['data_type']}{as_text(facts['shape'])}", *values, head))
+        rows.append((name, f"{facts['data_type']}{format_shape(facts['shape'])}", *values, head))
     print_table("outputs", ("name", "", *STATISTICS, "first elements"), rows)
     for name, best in report.get("classes", {}).items():
         pairs = [(each["label"], f"{each['score']:.4g}") for each in best]
         print_table(f"{name}: best classes", ("class", "score"), pairs)
     if "seconds" in report:
-        times = {n: t if n == "runs" else in_time(t) for n, t in report["seconds"].items()}
+        times = {n: t if n == "runs" else format_duration(t) for n, t in report["seconds"].items()}
         print_facts("time", times)

@@ -1,7 +1,7 @@
-"""`webnn-py tune`: what runs a model fastest here, remembered for later builds.
+"""`webnn-py tune`: measure what runs a model fastest and remember it for later builds.
 
-On a CPU that is an engine, which `engine="fastest"` takes; on a GPU the tiles of products and
-convolutions, which every build on this adapter takes.
+On a CPU that is the engine for `engine="fastest"`. On a GPU it is the tiles of products and
+convolutions, for every build on this adapter.
 """
 
 from __future__ import annotations
@@ -13,21 +13,28 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import compiled_of
 from webnn_py.api.session import Session
 from webnn_py.cli.models import DEVICES, Loaded, add_model, load, open_context
-from webnn_py.cli.printing import as_text, in_time, print_facts, print_json, print_table
+from webnn_py.cli.printing import (
+    format_duration,
+    format_shape,
+    print_facts,
+    print_json,
+    print_table,
+)
 from webnn_py.cli.progress import Progress
 from webnn_py.engines.registry import fastest_engine
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.tuning import Tuning, tune
+from webnn_py.ir import Node
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What it takes."""
+    """Add the command's options."""
     add_model(parser)
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="what is tuned for it")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and print what was found; returns the exit status."""
+    """Measure and print the results; return the exit status."""
     if options.device == "gpu":
         return _tune_tiles(options)
     engine = fastest_engine({}, anew=True)
@@ -63,9 +70,9 @@ def _tune_tiles(options: argparse.Namespace) -> int:
 def _executable(loaded: Loaded) -> WebGPUExecutable:
     compiled = compiled_of(loaded.graph)
     sizes = tuple(sorted(loaded.all_sizes.items()))
-    made = compiled.executable(compiled.session, sizes=sizes)
-    assert isinstance(made, WebGPUExecutable)
-    return made
+    executable = compiled.executable(compiled.session, sizes=sizes)
+    assert isinstance(executable, WebGPUExecutable)
+    return executable
 
 
 def _as_json(found: Tuning) -> dict[str, Any]:
@@ -87,13 +94,17 @@ def _as_json(found: Tuning) -> dict[str, Any]:
     }
 
 
+def _title(node: Node) -> str:
+    return f"{node.op} {' · '.join(format_shape(value.shape) for value in node.operands)}"
+
+
 def _print(name: str, device: str, found: Tuning) -> None:
     rows = [
         (
-            f"{each.node.op} {' · '.join(as_text(value.shape) for value in each.node.operands)}",
+            _title(each.node),
             each.count,
-            in_time(each.before),
-            in_time(each.after),
+            format_duration(each.before),
+            format_duration(each.after),
             each.tile or "as it is",
         )
         for each in sorted(found.found, key=lambda each: each.after - each.before)
@@ -102,8 +113,8 @@ def _print(name: str, device: str, found: Tuning) -> None:
     print_table(f"products and convolutions of {name}", columns, rows)
     facts = {
         "device": device,
-        "whole graph before": in_time(found.before),
-        "whole graph after": in_time(found.after),
+        "whole graph before": format_duration(found.before),
+        "whole graph after": format_duration(found.after),
         "remembered": "yes" if found.kept else "no: the graph is not faster with them",
     }
     print_facts(name, facts)

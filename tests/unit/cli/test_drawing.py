@@ -8,7 +8,7 @@ import random
 import pytest
 
 from webnn_py.cli import drawing
-from webnn_py.cli.drawing import BETWEEN_BOXES, HEIGHT, Drawing, draw
+from webnn_py.cli.drawing import BETWEEN_BOXES, BOX_HEIGHT, Drawing, draw
 
 
 def overlaps(widths: list[float], made: Drawing) -> list[tuple[int, int]]:
@@ -27,7 +27,7 @@ def test_a_chain_is_a_straight_line() -> None:
     assert [x for x, _ in made.boxes] == [45, 45, 45]
     assert made.width == 90
     assert [y for _, y in made.boxes] == sorted({y for _, y in made.boxes})
-    assert made.lines[0][2] == [(45, HEIGHT), made.boxes[1]]
+    assert made.lines[0][2] == [(45, BOX_HEIGHT), made.boxes[1]]
 
 
 def test_a_line_passes_beside_the_boxes_that_it_skips() -> None:
@@ -47,7 +47,7 @@ def test_boxes_do_not_overlap_and_lines_lead_down(seed: int) -> None:
     assert not overlaps(widths, made)
     assert {(start, end) for start, end, _ in made.lines} == set(lines)
     for start, end, points in made.lines:
-        assert points[0] == (made.boxes[start][0], made.boxes[start][1] + HEIGHT)
+        assert points[0] == (made.boxes[start][0], made.boxes[start][1] + BOX_HEIGHT)
         assert points[-1] == made.boxes[end]
         assert all(upper[1] < lower[1] for upper, lower in itertools.pairwise(points))
     for (x, y), width in zip(made.boxes, widths, strict=True):
@@ -61,7 +61,7 @@ def test_what_reads_nothing_stands_above_its_reader() -> None:
 
 
 def test_lines_get_no_more_points_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "MOST_POINTS", 3)
+    monkeypatch.setattr(drawing, "MAX_ROUTE_POINTS", 3)
     chain = [(n, n + 1) for n in range(9)]
     made = draw([60] * 10, [*chain, (0, 9), (0, 3)])
     lengths = {(start, end): len(points) for start, end, points in made.lines}

@@ -277,7 +277,7 @@ def test_it_is_a_program(network: str) -> None:
 def test_what_takes_long_is_shown(
     total: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 0.01)
     said = ""
     shown = progress.Progress("thinking", total)
     shown.done = 1
@@ -291,7 +291,7 @@ def test_what_takes_long_is_shown(
         built.reached(3, 7)
         while "3 of 7" not in said:
             said += capsys.readouterr().err
-    monkeypatch.setattr(progress, "PATIENCE", 60)
+    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 60)
     with progress.Progress("thinking"):
         pass
     assert not capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
 ) -> None:
     need_quick_compiler(gpu.device, "every tile of a convolution")
     caplog.set_level(logging.CRITICAL, logger="wgpu")
-    monkeypatch.setattr(progress, "PATIENCE", 60)
+    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 60)
 
     def lost(device: Any, runs: dict[str, Any]) -> dict[str, float]:
         device.handle.destroy()
