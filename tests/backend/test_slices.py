@@ -165,14 +165,14 @@ def test_the_next_run_has_the_buffers_of_one_that_was_submitted(gpu: MLContext) 
     loaded = executable_of(graph).loaded
     given = ({"x": X}, buffers(gpu, graph))
     frames(gpu, gpu.slice_dispatch(graph, *given), TINY)
-    taken = loaded.take_apart()
-    assert loaded.take_apart() is not taken
-    loaded.give_back(taken)
+    taken = loaded.borrow_twin()
+    assert loaded.borrow_twin() is not taken
+    loaded.return_twin(taken)
     encoder = MLCommandEncoder(gpu)
     assert encoder.dispatch_slice(gpu.slice_dispatch(graph, *given), budget_ms=1e9)
-    assert loaded.take_apart() is not taken
+    assert loaded.borrow_twin() is not taken
     gpu.submit([encoder.finish()])
-    assert loaded.take_apart() is taken
+    assert loaded.borrow_twin() is taken
 
 
 def test_inputs_are_read_first_and_outputs_written_last(gpu: MLContext) -> None:

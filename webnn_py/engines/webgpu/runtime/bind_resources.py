@@ -285,7 +285,7 @@ def place(
     return run
 
 
-def place_apart(
+def place_in_own_buffers(
     loaded: LoadedGraph,
     inputs: Sequence[Any],
     outputs: Sequence[Any],
@@ -342,7 +342,7 @@ def _place_input(
             return
         check_reach(gpu, given, "COPY_SRC", what)
         run.places[value] = target = own(value)
-        run.before.append(copying(gpu, given, target, target.size))
+        run.before.append(copy_recorder(gpu, given, target, target.size))
     else:
         contents = padded_bytes(resource, buffer_bytes(value))
         run.places[value] = target = own(value)
@@ -379,7 +379,7 @@ def _place_output(
         if exact % 4:
             why = ", to keep the bytes behind the result in its last word"
             check_reach(gpu, given, "COPY_SRC", what, why)
-        run.after.append(copying(gpu, _computed(run, value, own), given, exact))
+        run.after.append(copy_recorder(gpu, _computed(run, value, own), given, exact))
 
 
 def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
@@ -405,20 +405,20 @@ def copy_input(
     ):
         run.take(place.buffer, what)
         run.places[value] = target = own(value)
-        run.before.append(copying(gpu, place, target, target.size))
+        run.before.append(copy_recorder(gpu, place, target, target.size))
 
 
 def _buffer_of(resource: Any) -> Any:
     return resource["buffer"] if isinstance(resource, Mapping) else resource
 
 
-def copying(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
+def copy_recorder(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
     """Return a function that records the copy of a tensor of `size` bytes."""
-    with device_errors("copying a tensor"):
+    with device_errors("copy_recorder a tensor"):
         copy = copy_exactly(gpu, source, target, size)
 
     def record(encoder: Any) -> None:
-        with device_errors("copying a tensor"):
+        with device_errors("copy_recorder a tensor"):
             copy(encoder)
 
     return record

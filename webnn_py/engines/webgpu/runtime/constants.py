@@ -15,7 +15,7 @@ from webnn_py.engines.webgpu.runtime.devices.binding import Binding, Contents
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import (
     LargeConstants,
     padded_bytes,
-    write_made,
+    write_and_unmap,
 )
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
@@ -91,5 +91,5 @@ def _upload(
         if is_large:
             large.write(buffer, *parts)
         else:
-            write_made(gpu, buffer, zip(starts, parts, strict=True))
+            write_and_unmap(gpu, buffer, zip(starts, parts, strict=True))
     return buffer

@@ -75,7 +75,7 @@ class LoadedGraph:
                 strict=True,
             )
         )
-        self._apart: list[LoadedGraph] = []
+        self._twins: list[LoadedGraph] = []
         self._costs: Any = None
         self._check_sizes()
         self.words = template.place_words(compiled.words) if words is None else words
@@ -108,20 +108,20 @@ class LoadedGraph:
         """Return the bindings of some of the graph's intermediate values and constants."""
         return {value: self._groups.own[value] for value in values}
 
-    def take_apart(self) -> LoadedGraph:
-        """Return a twin of this graph with intermediate buffers of its own, until `give_back`.
+    def borrow_twin(self) -> LoadedGraph:
+        """Return a twin of this graph with intermediate buffers of its own, until `return_twin`.
 
         Pipelines and constants are shared.
         """
         with self._lock:
-            if self._apart:
-                return self._apart.pop()
+            if self._twins:
+                return self._twins.pop()
         return LoadedGraph(self.gpu, self.compiled, self.template, words=self.words)
 
-    def give_back(self, twin: LoadedGraph) -> None:
-        """Return a twin of `take_apart` for reuse; the device queue orders its next run."""
+    def return_twin(self, twin: LoadedGraph) -> None:
+        """Return a twin of `borrow_twin` for reuse; the device queue orders its next run."""
         with self._lock:
-            self._apart.append(twin)
+            self._twins.append(twin)
 
     def costs(self, make: Callable[[LoadedGraph], T]) -> T:
         """Return the measured costs of this graph's dispatches; call `make` the first time."""

@@ -20,7 +20,7 @@ from webnn_py.core.shape_tracing import Numbers, calculated, calculation, is_tra
 from webnn_py.engines.webgpu.program.storage import aligned
 from webnn_py.engines.webgpu.runtime.constants import place_constants
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.devices.buffer_init import write_made
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import write_and_unmap
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
@@ -123,7 +123,7 @@ class LoadedTemplate:
         self._sources, self._targets = np.array(sources, np.intp), np.array(targets, np.intp)
         self._words = Words(None, 0)  # of the latest set of sizes
         self._lock = threading.Lock()
-        self._groups: weakref.WeakValueDictionary[int, Groups] = weakref.WeakValueDictionary()
+        self._groups: weakref.WeakValueDictionary[int, BindGroups] = weakref.WeakValueDictionary()
 
     def place_words(self, words: Sequence[int]) -> Words:
         """Upload the words of a set of sizes (`Compiled.words`)."""
@@ -137,7 +137,7 @@ class LoadedTemplate:
                 self._words = placed = self._first_words() if is_first else self._more_words()
             raw = contents.view(np.uint8)
             if is_first:
-                write_made(self._gpu, placed.buffer, [(0, raw)])
+                write_and_unmap(self._gpu, placed.buffer, [(0, raw)])
             else:
                 native.write_buffer(self._gpu.queue, placed.buffer, placed.offset, raw)
         return placed
@@ -159,7 +159,7 @@ class LoadedTemplate:
         each = iter(self._runs(numbers))
         return zip(each, each, each, each, strict=True)
 
-    def groups(self, words: Words, pool: Sequence[Any]) -> Groups:
+    def groups(self, words: Words, pool: Sequence[Any]) -> BindGroups:
         """Return the bind groups over a set of buffers. Cached as long as they are used.
 
         Args:
@@ -169,7 +169,7 @@ class LoadedTemplate:
         key = id(pool[0]) if pool else 0
         found = self._groups.get(key)
         if found is None or found.buffers != (words.buffer, *pool):
-            found = self._groups[key] = Groups(self, words, pool)
+            found = self._groups[key] = BindGroups(self, words, pool)
         return found
 
     def bind(self, step: Step, places: Places, words: Words, numbers: Numbers) -> Any:
@@ -195,7 +195,7 @@ class LoadedTemplate:
         return Binding(place.buffer, place.offset + offset, size)
 
 
-class Groups:
+class BindGroups:
     """The bind groups of a template's steady steps over one set of buffers, for all sizes.
 
     Args:

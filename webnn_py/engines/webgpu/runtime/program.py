@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.program.needs import choose_variant
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
 from webnn_py.engines.webgpu.runtime.device_graph import record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes, write_made
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes, write_and_unmap
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
@@ -108,7 +108,7 @@ class LoadedProgram:
             arrays = [self.plan.tensors[part.tensor] for part in contents]
             parts = (padded_bytes(data, -(-data.nbytes // 4) * 4) for data in arrays)
             starts = (part.offset for part in contents)
-            write_made(self.gpu, buffer, zip(starts, parts, strict=True))
+            write_and_unmap(self.gpu, buffer, zip(starts, parts, strict=True))
         return buffer
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:

@@ -122,11 +122,11 @@ def _bind(
     run.places[value] = place = own(value)
     if argument.access != "write":
         bind_resources.check_reach(gpu, given, "COPY_SRC", what)
-        run.before.append(bind_resources.copying(gpu, given, place, place.size))
+        run.before.append(bind_resources.copy_recorder(gpu, given, place, place.size))
     if argument.written:
         bind_resources.check_reach(gpu, given, "COPY_DST", what)
         exact = argument.descriptor.byte_length
-        run.after.append(bind_resources.copying(gpu, place, given, exact))
+        run.after.append(bind_resources.copy_recorder(gpu, place, given, exact))
 
 
 def _clear(place: Binding) -> bind_resources.Record:

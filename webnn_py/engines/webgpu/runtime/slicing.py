@@ -167,12 +167,12 @@ class SlicedGraphRun(SlicedRun):
     """
 
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        apart = loaded.take_apart()
-        self._graphs: tuple[LoadedGraph, LoadedGraph] | None = loaded, apart
-        placed = bind_resources.place_apart(apart, inputs, outputs, apart.io_buffer)
+        twin = loaded.borrow_twin()
+        self._graphs: tuple[LoadedGraph, LoadedGraph] | None = loaded, twin
+        placed = bind_resources.place_in_own_buffers(twin, inputs, outputs, twin.io_buffer)
         placed.uploads = [(buffer, contents.copy()) for buffer, contents in placed.uploads]
         self.placed = placed
-        self._dispatches = apart.dispatches(placed.places)
+        self._dispatches = twin.dispatches(placed.places)
         self._whole = sum(times for *_, times in self._dispatches)
         self._done = 0
         self._at = (0, 0)  # the next dispatch, and its repetitions recorded so far
@@ -214,8 +214,8 @@ class SlicedGraphRun(SlicedRun):
             uses: The Uses of the last slice's commands.
         """
         if self._graphs is not None:
-            loaded, apart = self._graphs
-            uses.call_when_submitted(functools.partial(loaded.give_back, apart))
+            loaded, twin = self._graphs
+            uses.call_when_submitted(functools.partial(loaded.return_twin, twin))
 
     def release(self) -> None:
         """Drop the buffers, in whatever state the run is."""

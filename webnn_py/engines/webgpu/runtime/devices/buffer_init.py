@@ -25,7 +25,7 @@ STAGING_BYTES = 1 << 23
 """Bytes of such a staging buffer."""
 
 
-def write_made(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
+def write_and_unmap(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
     """Write into a buffer that was mapped at creation, and unmap it.
 
     Args:
