@@ -21,7 +21,7 @@ from webnn_py.engines.webgpu.runtime import tuning
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where it is remembered, and little time to measure."""
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fastest, "SECONDS", 0.03)
+    monkeypatch.setattr(fastest, "MEASURE_SECONDS", 0.03)
     return tmp_path / "cache"
 
 
@@ -32,7 +32,7 @@ def test_tune_measures_and_remembers(
     installed = {name for name in registry.FAST if registry._BUILT_IN[name].is_installed}
     assert installed <= set(found["seconds"]) <= {*installed, registry.FALLBACK}
     assert found["engine"] == min(found["seconds"], key=found["seconds"].get)
-    monkeypatch.setattr(fastest.FastestEngine, "_measured", None)  # it is remembered
+    monkeypatch.setattr(fastest.FastestEngine, "_measure", None)  # it is remembered
     with ml.create_context_sync(engine="fastest") as context:
         onnx.load(network, context)
         assert context.engine == found["engine"]
