@@ -12,7 +12,7 @@ from tests.internals import recipe_of
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.core.dtypes import pack_4bit
 from webnn_py.engines.onnx_lowering import lower_graph, numbered
-from webnn_py.engines.onnxruntime.int4_matmul import DOMAIN, products_of_few_bits
+from webnn_py.engines.onnxruntime.int4_matmul import DOMAIN, int4_products
 
 COLUMNS, DEPTH = 704, 512
 """Weights of more than what folding makes floats of."""
@@ -88,7 +88,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", KEPT | OTHERS)
 def test_weights_stay_as_they_are(cpu: MLContext, name: str) -> None:
     graph = recipe_of((KEPT | OTHERS)[name].built(cpu))
-    lowerings = products_of_few_bits(graph)
+    lowerings = int4_products(graph)
     made = lower_graph(graph, numbered(graph), given_sizes=True, of_nodes=lowerings).model.graph
     kinds = [node.op_type for node in made.node]
     if name in KEPT:

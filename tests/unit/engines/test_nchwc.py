@@ -16,7 +16,7 @@ from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, MLOperand,
 pytest.importorskip("onnxruntime")
 
 from webnn_py.engines.onnx_lowering import lower_graph, numbered
-from webnn_py.engines.onnxruntime.nchwc import DOMAIN, block_size, in_blocks
+from webnn_py.engines.onnxruntime.nchwc import DOMAIN, block_size, nchwc_lowerings
 from webnn_py.ir import Graph
 from webnn_py.passes import BLOCKS, optimize
 
@@ -184,14 +184,14 @@ def built(context: MLContext, body: Body, shape: Sequence[int | str]) -> MLGraph
 def test_these_are_in_blocks(name: str) -> None:
     body, shape, wanted = CASES[name]
     graph = passed(body, shape)
-    made = lower_graph(graph, numbered(graph), of_nodes=in_blocks(graph)).model.graph
+    made = lower_graph(graph, numbered(graph), of_nodes=nchwc_lowerings(graph)).model.graph
     assert Counter(node.op_type for node in made.node if node.domain == DOMAIN) == wanted
 
 
 @needs_blocks
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_not(name: str) -> None:
-    assert not in_blocks(passed(*OTHERS[name]))
+    assert not nchwc_lowerings(passed(*OTHERS[name]))
 
 
 @needs_blocks
@@ -199,7 +199,7 @@ def test_convolutions_take_activations_along() -> None:
     """Where nothing else reads what these are computed from."""
     for body, left in ((stem, 0), (read_elsewhere, 1)):
         graph = passed(body, SHAPE)
-        made = lower_graph(graph, numbered(graph), of_nodes=in_blocks(graph)).model.graph
+        made = lower_graph(graph, numbered(graph), of_nodes=nchwc_lowerings(graph)).model.graph
         assert [node.op_type for node in made.node].count("Relu") == left
 
 
@@ -218,7 +218,7 @@ def test_results_are_those_of_the_reference(name: str, batch: str | None) -> Non
 
 def test_filters_that_are_no_longer_read_are_left_out() -> None:
     graph = passed(stem, SHAPE)
-    made = lower_graph(graph, numbered(graph), external=True, of_nodes=in_blocks(graph))
+    made = lower_graph(graph, numbered(graph), external=True, of_nodes=nchwc_lowerings(graph))
     read = {name for node in made.model.graph.node for name in node.input}
     assert {tensor.name for tensor in made.model.graph.initializer} <= read
     assert made.external.keys() <= read

@@ -19,12 +19,12 @@ from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 pytest.importorskip("openvino")
 from webnn_py.engines import fastest
 from webnn_py.engines.openvino.engine import (
-    JOINED,
-    MOST_PRIMITIVES,
-    PRIMITIVES,
+    CACHE_CAPACITY_OPTION,
+    MAX_CACHED_KERNELS,
+    SNIPPETS_OPTION,
     CompiledModel,
 )
-from webnn_py.engines.openvino.unsupported import MOVED, OF_INTEGERS
+from webnn_py.engines.openvino.unsupported import INTEGER_FAMILIES, INTEGER_OPERATORS
 from webnn_py.ops.declare import REGISTRY
 
 
@@ -60,8 +60,8 @@ def test_wide_integers_are_not_left_to_it(context: MLContext) -> None:
 
 def test_integers_are_moved_and_not_computed_with() -> None:
     families = {REGISTRY[name].family for name in REGISTRY}
-    assert set(MOVED) <= families
-    assert set(OF_INTEGERS) <= set(REGISTRY)
+    assert set(INTEGER_FAMILIES) <= families
+    assert set(INTEGER_OPERATORS) <= set(REGISTRY)
 
 
 def test_results_that_follow_from_no_input(context: MLContext) -> None:
@@ -245,7 +245,7 @@ def test_what_is_kept_for_ever_new_sizes(
     compile_model = core.compile_model
 
     def compiling(self: Any, model: Any, device: str, settings: dict[str, str]) -> Any:
-        kept = settings.get(PRIMITIVES)
+        kept = settings.get(CACHE_CAPACITY_OPTION)
         given.append(kept and int(kept))
         return compile_model(self, model, device, settings)
 
@@ -258,7 +258,7 @@ def test_what_is_kept_for_ever_new_sizes(
     fixed, kept = given
     assert fixed is None
     assert kept is not None
-    assert 16 <= kept < MOST_PRIMITIVES
+    assert 16 <= kept < MAX_CACHED_KERNELS
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_nodes_in_long_rows_are_not_joined(
     compile_model = core.compile_model
 
     def compiling(self: Any, model: Any, device: str, settings: dict[str, str]) -> Any:
-        given.append(settings.get(JOINED) != "DISABLE")
+        given.append(settings.get(SNIPPETS_OPTION) != "DISABLE")
         return compile_model(self, model, device, settings)
 
     monkeypatch.setattr(core, "compile_model", compiling)

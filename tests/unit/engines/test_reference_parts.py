@@ -69,7 +69,7 @@ def test_parts_are_as_the_whole(
     mode = MLExecution(reference)
     whole = mode.compute(graph, inputs)["y"]
     for module in _users():
-        monkeypatch.setattr(module, "TILE", tile)
+        monkeypatch.setattr(module, "TILE_ELEMENTS", tile)
     np.testing.assert_array_equal(mode.compute(graph, inputs)["y"], whole)
 
 
@@ -93,4 +93,4 @@ def test_parts_of_large_shapes_are_small() -> None:
         array = np.broadcast_to(np.zeros((), np.int8), shape)
         sizes = [array[place].size for place in parts.parts(shape, whole)]
         assert sum(sizes) == array.size
-        assert max(sizes) <= parts.TILE
+        assert max(sizes) <= parts.TILE_ELEMENTS

@@ -1,4 +1,4 @@
-"""From a graph to an ONNX model: for the exporter, and for engines that run such models."""
+"""Lowers a graph to an ONNX model, for the exporter and for engines that run such models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from webnn_py.engines.onnx_lowering.model import (
 )
 
 FAMILIES = (elementwise, indexing, linalg, movement, recurrent, reduction, window)
-"""Importing them registers their lowerings."""
+"""The modules of lowerings; importing them registers these."""
 
 __all__ = [
     "CODES",

@@ -1,4 +1,4 @@
-"""Elementwise operators and activations."""
+"""Lowerings of elementwise operators and activations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAME = {
     "mul": "Mul",
     "matmul": "MatMul",
 }
-"""Operators that ONNX has under another name."""
+"""ONNX operators with the same meaning."""
 
 COMPARED = {
     "equal": "Equal",
@@ -55,7 +55,7 @@ COMPARED = {
     "is_nan": "IsNaN",
     "is_infinite": "IsInf",
 }
-"""Operators whose result is a bool in ONNX."""
+"""ONNX operators whose result is a bool."""
 
 LOGICAL = {
     "logical_and": "And",
@@ -63,10 +63,10 @@ LOGICAL = {
     "logical_xor": "Xor",
     "logical_not": "Not",
 }
-"""Operators whose operands are bools in ONNX, too."""
+"""ONNX operators whose operands and result are bools."""
 
 SCALED = {"elu": "Elu", "leaky_relu": "LeakyRelu", "hard_sigmoid": "HardSigmoid"}
-"""Operators whose numbers are attributes of the same names."""
+"""ONNX operators whose attributes have the names of the options."""
 
 
 def _register(name: str, function: Callable[..., Tensor]) -> None:
@@ -100,13 +100,13 @@ for _make, _table in ((_same, SAME), (_compared, COMPARED), (_logical, LOGICAL),
 
 @lowering
 def not_equal(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """Not equal."""
+    """Write Equal and Not."""
     return e.cast(e.op("Not", e.op("Equal", a, b, to="bool")), "uint8")
 
 
 @lowering
 def div(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """Of integers, x / 0 is x, and the lowest by -1 itself: what processors raise signals for."""
+    """Write Div; for integers x / 0 is x and min / -1 is min, for which processors trap."""
     kind = DTYPES[a.data_type].kind
     if kind == "f":
         return e.op("Div", a, b)
@@ -121,7 +121,7 @@ def div(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 @lowering
 def pow(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """Powers of floats: what a power of integers is, ONNX does not say."""
+    """Write Pow for floats; ONNX does not define negative powers of integers."""
     if DTYPES[a.data_type].kind != "f":
         raise NotLowered("ONNX does not say what negative powers of integers are")
     return e.op("Pow", a, b)
@@ -129,32 +129,32 @@ def pow(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 @lowering
 def where(e: Emitter, node: Node, condition: Tensor, true: Tensor, false: Tensor) -> Tensor:
-    """A choice."""
+    """Write Where."""
     return e.where(e.cast(condition, "bool"), true, false)
 
 
 @lowering
 def cast(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Floats saturate on the way to integers, and NaN becomes 0; ONNX leaves both open."""
-    wanted: str = node.attrs["data_type"]
-    to = DTYPES[wanted]
+    """Write Cast; saturate floats and turn NaN into 0 for integers, which ONNX leaves undefined."""
+    data_type: str = node.attrs["data_type"]
+    to = DTYPES[data_type]
     if to.kind == "f" or DTYPES[x.data_type].kind != "f":
-        return e.cast(x, wanted)
+        return e.cast(x, data_type)
     wide = e.cast(x, "float32")
     number = e.where(e.op("IsNaN", wide, to="bool"), e.like(0, wide), wide)
     low, high = np.float32(to.min), np.float32(to.max)
     if to.bits < 32:
-        held = e.op("Clip", number, e.like(low, wide), e.like(high, wide))
-        return e.cast(e.cast(held, "int32"), wanted)
-    below = np.nextafter(high, np.float32(0))  # float32 has no such number as the highest integer
-    held = e.op("Clip", number, e.like(low, wide), e.like(below, wide))
+        clamped = e.op("Clip", number, e.like(low, wide), e.like(high, wide))
+        return e.cast(e.cast(clamped, "int32"), data_type)
+    below = np.nextafter(high, np.float32(0))  # float32 cannot represent the highest integer
+    clamped = e.op("Clip", number, e.like(low, wide), e.like(below, wide))
     beyond = e.op("GreaterOrEqual", number, e.like(high, wide), to="bool")
-    return e.where(beyond, e.constant(to.max, wanted), e.cast(held, wanted))
+    return e.where(beyond, e.constant(to.max, data_type), e.cast(clamped, data_type))
 
 
 @lowering
 def clamp(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Bounds that are there."""
+    """Write Clip with the bounds that are present."""
     low, high = (
         None if node.attrs[name] is None else e.like(node.attrs[name], x)
         for name in ("min_value", "max_value")
@@ -169,32 +169,32 @@ def clamp(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def max(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """The greater one."""
+    """Write Max."""
     return e.greater(a, b)
 
 
 @lowering
 def min(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """The smaller one."""
+    """Write Min."""
     return e.smaller(a, b)
 
 
 @lowering
 def relu(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """ONNX Runtime's own does not know all integers, and fails over some in its optimizers."""
+    """Write Relu for floats, Max for integers, which ONNX Runtime's Relu does not fully support."""
     return e.op("Relu", x) if DTYPES[x.data_type].kind == "f" else e.greater(x, e.like(0, x))
 
 
 @lowering
 def linear(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """A product and a sum."""
+    """Write Mul and Add."""
     scaled = e.op("Mul", x, e.like(node.attrs["alpha"], x))
     return e.op("Add", scaled, e.like(node.attrs["beta"], x))
 
 
 @lowering
 def prelu(e: Emitter, node: Node, x: Tensor, slope: Tensor) -> Tensor:
-    """ONNX's own where the slope broadcasts to the input."""
+    """Write PRelu if the slope broadcasts to the input's shape, else Less, Mul and Where."""
     shapes: list[Any] = [value.shape for value in node.operands]
     if DTYPES[x.data_type].kind == "f" and node.output.shape == shapes[0]:
         return e.op("PRelu", x, slope)

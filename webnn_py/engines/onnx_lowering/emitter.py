@@ -1,4 +1,4 @@
-"""Writes ONNX nodes and initializers, with the data type of each tensor."""
+"""The emitter of ONNX nodes and initializers, and the registry of lowerings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from webnn_py.engines.onnx_lowering import sizes
 from webnn_py.ir import Array, Node
 
 OPSET = 21
-"""The version of ONNX's operators that is written."""
+"""Version of the ONNX operators that the emitter writes."""
 IR_VERSION = 10
-"""The version of ONNX's file format that goes with it."""
+"""Version of the ONNX file format that belongs to it."""
 
 CODES: dict[str, int] = {
     "float32": TensorProto.FLOAT,
@@ -32,14 +32,14 @@ CODES: dict[str, int] = {
     "uint4": TensorProto.UINT4,
     "bool": TensorProto.BOOL,
 }
-"""ONNX's numbers of data types; bool exists within lowerings alone."""
+"""ONNX's numbers of data types; bool occurs only inside lowerings."""
 
 WIDE = ("int64", "uint64")
-"""Integers of which ONNX Runtime's Max, Min and Clip compare 32 bits."""
+"""Integers of which ONNX Runtime's Max, Min and Clip compare only 32 bits."""
 
 
 class NotLowered(Exception):
-    """ONNX has no operators that compute a node; the message says why."""
+    """ONNX cannot express a node; the message says why."""
 
 
 class Tensor(NamedTuple):
@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
 
     Attributes:
         name: Its name.
-        data_type: As WebNN calls it, or "bool".
+        data_type: WebNN's name of its data type, or "bool".
     """
 
     name: str
@@ -56,27 +56,27 @@ class Tensor(NamedTuple):
 
 Operands = Sequence[Tensor | None]
 Lowering = Callable[..., Tensor | list[Tensor]]
-"""Called with the emitter, the node and its operands."""
+"""Function of the emitter, the node and its operands that writes a node."""
 
 
 @dataclass(eq=False)
 class Emitter:
-    """A model in the making.
+    """The nodes and initializers of a model under construction.
 
     Args:
-        taken: Names that belong to inputs, outputs and constants of the graph.
-        instead: Lowerings of some operators for those that are registered.
-        sources: Inputs that have the open sizes, and the axes; None where what follows from open
-            sizes is given to the model, whose `given` says what.
-        arrays: Constants of the graph, by name.
+        taken: Names of the graph's inputs, outputs and constants.
+        instead: Lowerings that replace the registered ones, by operator.
+        sources: Input and axis that has each open size; None if values that depend on open sizes
+            become inputs of the model (see `given`).
+        arrays: The graph's constants by name.
 
     Attributes:
-        nodes: What was written.
-        types: For each node the data types of its inputs ("" for one that is left out) and outputs.
+        nodes: The nodes so far.
+        types: Data types of each node's inputs ("" for an absent one) and outputs.
         initializers: Constants that lowerings added, by name.
-        weights: Those that may lie outside of the model.
-        given: What follows from open sizes and is given, by name.
-        views: Constants of 4 bits in other shapes: of which, and in which, by name.
+        weights: Large constants that lowerings added, which may lie outside of the model.
+        given: Inputs of the model that depend on open sizes, by name.
+        views: Reshaped 4-bit constants: source and shape by name.
     """
 
     taken: set[str] = field(default_factory=set)
@@ -94,11 +94,11 @@ class Emitter:
     _count: int = 0
 
     def name(self, wanted: str = "") -> str:
-        """A name that no tensor has yet."""
+        """Return an unused tensor name."""
         return self._unique(wanted or "t", self.taken)
 
     def entitle(self, first: int, title: str) -> None:
-        """Name the nodes from the `first` on: the last one after a title, those before below it."""
+        """Name the nodes from index `first`: the last one `title`, the others `title/operator`."""
         for node in self.nodes[first:]:
             name = title if node is self.nodes[-1] else f"{title}/{node.op_type}"
             node.name = self._unique(name, self._titles)
@@ -114,13 +114,13 @@ class Emitter:
     def op(
         self, kind: str, *inputs: Tensor | None, to: str | None = None, **attributes: Any
     ) -> Tensor:
-        """Write a node of one output.
+        """Write a node with one output.
 
         Args:
-            kind: ONNX's operator.
-            inputs: None for one that is left out.
-            to: The output's data type; that of the first input if not given.
-            attributes: Of the node.
+            kind: The ONNX operator.
+            inputs: The inputs; None for an absent one.
+            to: The output's data type; default: that of the first input.
+            attributes: The node's attributes.
         """
         assert inputs[0] is not None or to is not None
         data_type = to or next(t.data_type for t in inputs if t is not None)
@@ -135,17 +135,17 @@ class Emitter:
         outputs: Iterable[str | None],
         **attributes: Any,
     ) -> list[Tensor | None]:
-        """Write a node of several outputs: their data types, None for one that nobody wants."""
+        """Write a node; `outputs` are the data types of its outputs, None for an unused one."""
         for name, value in attributes.items():
             if is_open(sizes.flat(value)):
                 raise NotLowered(f"ONNX takes no open dimension as {name}, which is {value}")
         made = [None if t is None else Tensor(self.name(), t) for t in outputs]
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
+        present = list(inputs)
+        while present and present[-1] is None:
+            present.pop()
         node = NodeProto(
             op_type=kind,
-            input=["" if t is None else t.name for t in given],
+            input=["" if t is None else t.name for t in present],
             output=["" if t is None else t.name for t in made],
             attribute=[
                 _attribute(name, value)
@@ -156,14 +156,14 @@ class Emitter:
         self.nodes.append(node)
         self.types.append(
             (
-                tuple("" if t is None else t.data_type for t in given),
+                tuple("" if t is None else t.data_type for t in present),
                 tuple("" if t is None else t.data_type for t in made),
             )
         )
         return made
 
     def constant(self, values: Any, data_type: str = "int64") -> Tensor:
-        """A constant, or what follows from open dimensions; one for all uses of the same."""
+        """Return a constant, or a tensor computed from open dimensions; equal ones are shared."""
         if is_open(sizes.flat(values)):
             return self._measured(values, data_type)
         dtype = np.dtype(bool) if data_type == "bool" else DTYPES[data_type].numpy
@@ -177,13 +177,13 @@ class Emitter:
         return self._known[key]
 
     def weight(self, array: Array) -> Tensor:
-        """A weight of a data type that ONNX and NumPy have alike."""
+        """Add a large constant, whose data type ONNX and NumPy share."""
         name = self.name("weight")
         self.weights[name] = array
         return Tensor(name, str(array.dtype))
 
     def _measured(self, values: Any, data_type: str) -> Tensor:
-        """A number, or a list of them, some of which follow from open sizes."""
+        """Return a tensor of numbers, some of which depend on open sizes."""
         key = (data_type, np.shape(values), str(sizes.flat(values)).encode())
         if key not in self._known and self.sources is None:
             self._known[key] = Tensor(self.name("sizes"), data_type)
@@ -198,19 +198,19 @@ class Emitter:
     def _element(self, size: Any) -> Tensor:
         if not is_dimension(size):
             return self.constant([size])
-        known: dict[str, sizes.Measured] = {}
+        by_name: dict[str, sizes.Measured] = {}
         assert self.sources is not None
         for name in size.names:
             if name not in self.sources:
                 raise NotLowered(f"no input has a dimension that is just {name}")
             source, axis, factor = self.sources[name]
             measured = sizes.Measured(self._calculated, self._size(source, axis))
-            known[name] = measured // factor if factor > 1 else measured
-        made: Tensor = sizes.measured(size, known)
+            by_name[name] = measured // factor if factor > 1 else measured
+        made: Tensor = sizes.measured(size, by_name)
         return made
 
     def _size(self, source: str, axis: int) -> Tensor:
-        """A dimension of an input, as a list of one number."""
+        """Return a dimension of an input as a tensor of one element."""
         key = ("Shape", (axis,), source.encode())
         if key not in self._known:
             of = Tensor(source, "int64")
@@ -221,11 +221,11 @@ class Emitter:
         return self.op(kind, *(self.constant([x]) if type(x) is int else x for x in operands))
 
     def like(self, value: Any, x: Tensor) -> Tensor:
-        """A scalar of a tensor's data type."""
+        """Return a scalar constant with a tensor's data type."""
         return self.constant(value, x.data_type)
 
     def cast(self, x: Tensor, data_type: str) -> Tensor:
-        """Converted as ONNX does it; the tensor itself where there is nothing to convert."""
+        """Cast a tensor, unless it already has the data type."""
         if x.data_type == data_type:
             return x
         (output,) = self.ops("Cast", [x], [data_type], to=CODES[data_type])
@@ -233,48 +233,48 @@ class Emitter:
         return output
 
     def where(self, condition: Tensor, true: Tensor, false: Tensor) -> Tensor:
-        """A choice by a bool."""
+        """Select elements by a bool."""
         return self.op("Where", condition, true, false, to=true.data_type)
 
     def greater(self, a: Tensor, b: Tensor) -> Tensor:
-        """The greater one."""
+        """Return the elementwise maximum."""
         if a.data_type in WIDE:
             return self.where(self.op("Less", a, b, to="bool"), b, a)
         return self.op("Max", a, b)
 
     def smaller(self, a: Tensor, b: Tensor) -> Tensor:
-        """The smaller one."""
+        """Return the elementwise minimum."""
         if a.data_type in WIDE:
             return self.where(self.op("Less", b, a, to="bool"), b, a)
         return self.op("Min", a, b)
 
     def reshape(self, x: Tensor, shape: Sequence[int], old: Sequence[int] = ()) -> Tensor:
-        """Another shape; what an open dimension is follows from the `old` one where it can."""
-        if x.data_type in PACKED_4BIT:  # a constant; ONNX Runtime has no kernels for more of it
+        """Reshape; open dimensions are copied from the `old` shape or inferred where possible."""
+        if x.data_type in PACKED_4BIT:  # a constant, as ONNX Runtime cannot reshape 4-bit tensors
             view = Tensor(self.name(), x.data_type)
             self.views[view.name] = x.name, tuple(shape)
             return view
-        if not shape:  # OpenVINO ends the process over a product that is reshaped to a scalar
+        if not shape:  # OpenVINO crashes when a product is reshaped to a scalar
             return self.op("Squeeze", x)
-        wanted = [0 if is_dimension(a) and a == b else a for a, b in zip(shape, old, strict=False)]
-        wanted += shape[len(wanted) :]
-        if sum(map(is_dimension, wanted)) == 1:
-            wanted = [-1 if is_dimension(size) else size for size in wanted]
-        return self.op("Reshape", x, self.constant(wanted))
+        new = [0 if is_dimension(a) and a == b else a for a, b in zip(shape, old, strict=False)]
+        new += shape[len(new) :]
+        if sum(map(is_dimension, new)) == 1:
+            new = [-1 if is_dimension(size) else size for size in new]
+        return self.op("Reshape", x, self.constant(new))
 
     def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
-        """Dimensions permuted; the tensor itself where they stay in order."""
+        """Permute the dimensions, unless the permutation is the identity."""
         if list(permutation) == list(range(len(permutation))):
             return x
         return self.op("Transpose", x, perm=list(permutation))
 
-    def reorder(self, x: Tensor, layout: str, wanted: str) -> Tensor:
-        """From one order of dimensions, by their letters, to another."""
-        return self.transpose(x, [layout.index(letter) for letter in wanted])
+    def reorder(self, x: Tensor, source: str, target: str) -> Tensor:
+        """Transpose from one layout, such as "nhwc", to another."""
+        return self.transpose(x, [source.index(letter) for letter in target])
 
 
 def _attribute(name: str, value: Any) -> AttributeProto:
-    """What `helper.make_attribute` makes, which goes through all kinds that there are."""
+    """Create an attribute; `helper.make_attribute` is slower because it tries all kinds."""
     if type(value) is int:
         return AttributeProto(name=name, type=AttributeProto.INT, i=value)
     if type(value) in (list, tuple) and value and all(type(x) is int for x in value):
@@ -283,11 +283,11 @@ def _attribute(name: str, value: Any) -> AttributeProto:
 
 
 LOWERINGS: dict[str, Lowering] = {}
-"""What writes an operator, by its name."""
+"""The lowering of each operator, by its name."""
 
 
 def lowering(function: Lowering) -> Lowering:
-    """Register the lowering of the operator that has the function's name."""
+    """Register a function as the lowering of the operator of the same name."""
     name = function.__name__.rstrip("_")
     assert name not in LOWERINGS, f"the lowering of {name} stands twice"
     LOWERINGS[name] = function
@@ -295,10 +295,10 @@ def lowering(function: Lowering) -> Lowering:
 
 
 def lower(e: Emitter, node: Node, operands: Operands) -> list[Tensor]:
-    """Write a node.
+    """Write a node of the graph and return its outputs.
 
     Raises:
-        NotLowered: ONNX has no operators that compute it.
+        NotLowered: ONNX cannot express it.
     """
     function = e.instead.get(node.op) or LOWERINGS.get(node.op)
     if function is None:

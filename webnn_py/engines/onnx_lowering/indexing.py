@@ -1,7 +1,7 @@
-"""Gathering and scattering.
+"""Lowerings of gathering and scattering.
 
-ONNX leaves indices out of range open, WebNN clamps them: what is not known to be inside is held
-there first.
+WebNN clamps indices, while ONNX leaves indices out of range undefined. So indices are clamped first
+unless they are constants known to be in range.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from webnn_py.ir import Array, Node, Value
 
 
 def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
-    """Indices as int64, clamped; ONNX counts negative ones from the end, too.
+    """Clamp indices and cast them to int64; ONNX also counts negative ones from the end.
 
     Args:
-        e: Writes it.
-        indices: Of any of their data types.
-        sizes: That of the dimension, or those of all that a coordinate counts in.
+        e: The emitter.
+        indices: The indices, of any allowed data type.
+        sizes: Size of the dimension, or sizes of all dimensions of a coordinate.
     """
     wide = e.cast(indices, "int64")
     if _are_inside(e.arrays.get(indices.name), sizes):
@@ -32,7 +32,7 @@ def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
 
 
 def _are_inside(array: Array | None, sizes: Any) -> bool:
-    """Whether indices are known, and within whatever sizes open dimensions have."""
+    """Whether indices are constants that are in range for all sizes of open dimensions."""
     if array is None:
         return False
     ends = np.array(least(sizes if isinstance(sizes, tuple) else (sizes,)))
@@ -57,30 +57,30 @@ def _coordinates(e: Emitter, node: Node, indices: Tensor) -> Tensor:
 
 @lowering
 def gather(e: Emitter, node: Node, x: Tensor, indices: Tensor) -> Tensor:
-    """Slices along an axis."""
+    """Write Gather."""
     return e.op("Gather", x, _along(e, node, indices), axis=node.attrs["axis"])
 
 
 @lowering
 def gather_elements(e: Emitter, node: Node, x: Tensor, indices: Tensor) -> Tensor:
-    """Elements along an axis."""
+    """Write GatherElements."""
     return e.op("GatherElements", x, _along(e, node, indices), axis=node.attrs["axis"])
 
 
 @lowering
 def gather_nd(e: Emitter, node: Node, x: Tensor, indices: Tensor) -> Tensor:
-    """Slices at coordinates."""
+    """Write GatherND."""
     return e.op("GatherND", x, _coordinates(e, node, indices))
 
 
 @lowering
 def scatter_elements(e: Emitter, node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """Elements along an axis."""
+    """Write ScatterElements."""
     places = _along(e, node, indices)
     return e.op("ScatterElements", x, places, updates, axis=node.attrs["axis"])
 
 
 @lowering
 def scatter_nd(e: Emitter, node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """Slices at coordinates."""
+    """Write ScatterND."""
     return e.op("ScatterND", x, _coordinates(e, node, indices), updates)

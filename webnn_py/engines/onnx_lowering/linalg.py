@@ -1,4 +1,4 @@
-"""gemm, normalizations and quantization, where ONNX has them; the rest is decomposed."""
+"""Lowerings of gemm, normalizations and quantization; forms that ONNX lacks are decomposed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _shape(node: Node, number: int) -> tuple[int, ...]:
 
 @lowering
 def gemm(e: Emitter, node: Node, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
-    """ONNX has the same options; its beta says nothing without a summand."""
+    """Write Gemm, which has the same options."""
     attrs = node.attrs
     left, right = int(attrs["a_transpose"]), int(attrs["b_transpose"])
     return e.op(
@@ -39,7 +39,7 @@ def batch_normalization(
     scale: Tensor | None,
     bias: Tensor | None,
 ) -> Tensor:
-    """Along the second dimension."""
+    """Write BatchNormalization, which normalizes along the second dimension."""
     if node.attrs["axis"] != 1:
         raise NotLowered("ONNX normalizes batches along their second dimension alone")
     (size,) = _shape(node, 1)
@@ -52,7 +52,7 @@ def batch_normalization(
 def instance_normalization(
     e: Emitter, node: Node, x: Tensor, scale: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """By way of nchw."""
+    """Write InstanceNormalization in NCHW."""
     layout = node.attrs["layout"]
     size = _shape(node, 0)[layout.index("c")]
     factor, summand = _filled(e, scale, 1, x, size), _filled(e, bias, 0, x, size)
@@ -65,7 +65,7 @@ def instance_normalization(
 def layer_normalization(
     e: Emitter, node: Node, x: Tensor, scale: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """Over the last dimensions."""
+    """Write LayerNormalization, which normalizes over the last dimensions."""
     axes = node.attrs["axes"]
     rank = node.output.rank
     if not axes or list(axes) != list(range(rank - len(axes), rank)):
@@ -79,9 +79,10 @@ def layer_normalization(
 def _scales(
     e: Emitter, node: Node, quantized: Value, scale: Tensor, zero: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, int]]:
-    """Scale and zero point as ONNX takes them, and the attributes that say where they belong.
+    """Return scale and zero point in ONNX's shapes, and the attributes that place them.
 
-    Blocks along one axis are for 4 bits: no engine is given these, and what has 8 is decomposed.
+    Blocks along one axis are written only for 4-bit integers, which only the exporter writes; with
+    8 bits they are decomposed.
     """
     if quantized.data_type not in ("int8", "uint8", *PACKED_4BIT):
         raise NotLowered(f"ONNX does not quantize to {quantized.data_type} so")
@@ -100,7 +101,7 @@ def _scales(
 
 @lowering
 def dequantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """With one scale, or one for each place of a dimension."""
+    """Write DequantizeLinear."""
     value = node.inputs[0]
     assert value is not None
     factor, offset, where = _scales(e, node, value, scale, zero)
@@ -109,6 +110,6 @@ def dequantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Te
 
 @lowering
 def quantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """With one scale, or one for each place of a dimension."""
+    """Write QuantizeLinear."""
     factor, offset, where = _scales(e, node, node.output, scale, zero)
     return e.op("QuantizeLinear", x, factor, offset, to=zero.data_type, **where)

@@ -1,4 +1,4 @@
-"""A whole graph as an ONNX model."""
+"""Lowers a whole graph to an ONNX model."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from webnn_py.engines.onnx_lowering.emitter import (
 from webnn_py.engines.onnx_lowering.versions import older_opset
 from webnn_py.ir import Array, Graph, Node, Value, titled
 
-LARGE = 1024
-"""Bytes from which on a constant may be kept out of the model."""
-PLACE = ("location", "offset", "length")
-"""What ONNX says of data outside of a model."""
+MIN_EXTERNAL_BYTES = 1024
+"""Least size of a constant that may lie outside of the model."""
+EXTERNAL_DATA_KEYS = ("location", "offset", "length")
+"""ONNX's keys for the place of data outside of a model."""
 NONE: Mapping[str, Lowering] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a model calls the tensors of a graph.
+    """The names that a model gives the tensors and nodes of a graph.
 
     Attributes:
-        inputs: In the graph's order.
-        constants: The same.
-        outputs: The same.
-        title: Of a node.
+        inputs: Names of the inputs, in the graph's order.
+        constants: Names of the constants, in the graph's order.
+        outputs: Names of the outputs, in the graph's order.
+        title: Function that returns a node's name.
     """
 
     inputs: tuple[str, ...]
@@ -51,7 +51,7 @@ class Names:
 
 
 def numbered(graph: Graph) -> Names:
-    """Tensors by their numbers, nodes as messages call them: engines' errors name these."""
+    """Name tensors by their numbers and nodes as in messages, because engines' errors show them."""
     return Names(
         tuple(f"input{i}" for i in range(len(graph.inputs))),
         tuple(f"constant{i}" for i in range(len(graph.constants))),
@@ -62,12 +62,12 @@ def numbered(graph: Graph) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A model, and what is to be given along with it.
+    """A model with its external data.
 
     Attributes:
         model: The model.
-        external: Arrays of initializers that it only names.
-        sizes: Inputs that follow from open sizes, by name.
+        external: Arrays of initializers outside of the model, by name.
+        sizes: Inputs of the model that depend on open sizes, by name.
     """
 
     model: ModelProto
@@ -75,28 +75,28 @@ class Lowered:
     sizes: Mapping[str, sizes.Given]
 
     def refer(self, places: Mapping[str, tuple[str, int, int]]) -> None:
-        """Say where initializers lie that the model only names: location, offset and length."""
+        """Set location, offset and length of external initializers."""
         for tensor in self.model.graph.initializer:
             if tensor.name in places:
                 del tensor.external_data[:]
-                for key, value in zip(PLACE, places[tensor.name], strict=True):
+                for key, value in zip(EXTERNAL_DATA_KEYS, places[tensor.name], strict=True):
                     tensor.external_data.add(key=key, value=str(value))
 
 
 def why_not_lowered(node: Node) -> str | None:
-    """Why ONNX has no operators that compute a node, if so."""
+    """Return why ONNX cannot express a node, or None if it can."""
     try:
         lower_alone(node)
-    except (NotLowered, ValidationError) as error:  # the latter of open dimensions
+    except (NotLowered, ValidationError) as error:  # ValidationError: of open dimensions
         return str(error)
     return None
 
 
 def lower_alone(node: Node, instead: Mapping[str, Lowering] = NONE) -> Emitter:
-    """A node, of operands of any contents; `instead` as for `lower_graph`.
+    """Lower one node with unknown operands; `instead` is as for `lower_graph`.
 
     Raises:
-        NotLowered: ONNX has no operators that compute it.
+        NotLowered: ONNX cannot express it.
     """
     e = Emitter(instead=instead)
     lower(e, node, [None if v is None else Tensor(e.name("x"), v.data_type) for v in node.inputs])
@@ -112,26 +112,25 @@ def lower_graph(
     of_nodes: Mapping[Node, Lowering] = MappingProxyType({}),
     older: bool = False,
 ) -> Lowered:
-    """A graph whose nodes can all be lowered.
+    """Lower a graph to a model.
 
     Args:
-        graph: What to write.
-        names: What its tensors are called.
+        graph: The graph, all of whose nodes ONNX can express.
+        names: Names of its tensors and nodes.
         external: Keep large constants out of the model.
-        instead: Lowerings of some operators, for an engine that does not compute those of ONNX
-            well enough.
-        given_sizes: What follows from open sizes is given to the model, which calculates it
-            otherwise.
-        of_nodes: Lowerings of some nodes, for an engine that has operators of its own.
-        older: Name an older version of the operators where it says the same.
+        instead: Lowerings by operator, for engines whose ONNX operators are not exact enough.
+        given_sizes: Make values that depend on open sizes inputs of the model; False: the model
+            computes them.
+        of_nodes: Lowerings by node, for engines with operators of their own.
+        older: Declare an older version of the operators if it means the same.
 
     Raises:
-        NotLowered: ONNX has no operators that compute a node for all open sizes.
+        NotLowered: ONNX cannot express a node for all open sizes.
     """
     inputs = zip(names.inputs, graph.inputs, strict=True)
-    where = None if given_sizes else sizes.sources(inputs)
+    sources = None if given_sizes else sizes.sources(inputs)
     arrays = dict(zip(names.constants, graph.constants.values(), strict=True))
-    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead, where, arrays)
+    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead, sources, arrays)
     tensors: dict[Value, Tensor] = {}
     for value, name in zip(graph.inputs, names.inputs, strict=True):
         tensors[value] = Tensor(name, value.data_type)
@@ -142,8 +141,8 @@ def lower_graph(
     for node in checkpoints(graph.nodes):
         first = len(e.nodes)
         operands = [None if value is None else tensors[value] for value in node.inputs]
-        alone = of_nodes.get(node)
-        made = lower(e, node, operands) if alone is None else alone(e, node, *operands)
+        own = of_nodes.get(node)
+        made = lower(e, node, operands) if own is None else own(e, node, *operands)
         made = made if isinstance(made, list) else [made]
         tensors.update(zip(node.outputs, made, strict=True))
         e.entitle(first, names.title(node))
@@ -161,14 +160,15 @@ def lower_graph(
 def _initializers(
     e: Emitter, constants: Mapping[str, tuple[str, Array]], external: bool
 ) -> tuple[dict[str, Array], list[TensorProto]]:
-    """Arrays kept out of the model, and initializers of all constants that nodes read."""
+    """Return the external arrays, and initializers for all constants that nodes read."""
     read = {name for node in e.nodes for name in node.input}
     outside: dict[str, Array] = {}
     initializers = []
     for name, (data_type, array) in constants.items():
         if name not in read:
             continue
-        if external and array.nbytes >= LARGE and data_type not in PACKED_4BIT:
+        is_large = array.nbytes >= MIN_EXTERNAL_BYTES
+        if external and is_large and data_type not in PACKED_4BIT:
             outside[name] = array
             initializers.append(_outside(name, data_type, array))
         else:
@@ -180,7 +180,7 @@ def _initializers(
 def _model(
     e: Emitter, graph: Graph, names: Names, initializers: list[TensorProto], opset: int
 ) -> ModelProto:
-    """The nodes written, between the graph's inputs and outputs."""
+    """Assemble the model from the emitter's nodes and the graph's inputs and outputs."""
     inputs = [_info(name, value) for name, value in zip(names.inputs, graph.inputs, strict=True)]
     inputs += [
         helper.make_tensor_value_info(name, CODES[x.data_type], np.shape(x.values))
@@ -202,7 +202,7 @@ def _model(
 
 
 def _name_outputs(e: Emitter, outputs: list[tuple[str, Tensor]]) -> None:
-    """Have results made under their names; by a copy where they have another one already."""
+    """Rename the results to the outputs' names; add an Identity for a result with two names."""
     made = {name for node in e.nodes for name in node.output}
     names: dict[str, str] = {}
     for name, tensor in outputs:

@@ -1,4 +1,4 @@
-"""Operators that move elements, and resampling."""
+"""Lowerings of operators that move elements, and of resampling."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _MODES = {"constant": "constant", "edge": "edge", "reflection": "reflect"}
 
 @lowering
 def concat(e: Emitter, node: Node, *inputs: Tensor) -> Tensor:
-    """One after the other."""
+    """Write Concat."""
     return e.op("Concat", *inputs, axis=node.attrs["axis"])
 
 
 @lowering
 def expand(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """To a shape."""
+    """Write Expand."""
     return e.op("Expand", x, e.constant(node.attrs["new_shape"]))
 
 
 @lowering
 def pad(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Around."""
+    """Write Pad; Identity for a scalar."""
     if not node.output.rank:
         return e.op("Identity", x)
     mode = node.attrs["mode"]
@@ -37,14 +37,14 @@ def pad(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def reshape(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """To a shape."""
+    """Write Reshape."""
     (old,) = node.operands
     return e.reshape(x, node.attrs["new_shape"], old.shape)
 
 
 @lowering
 def reverse(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """A slice with negative steps."""
+    """Write Slice with negative steps."""
     axes = sorted(node.attrs["axes"])
     if not axes:
         return e.op("Identity", x)
@@ -55,7 +55,7 @@ def reverse(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def slice(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """A window."""
+    """Write Slice; Identity for a scalar."""
     starts, sizes, steps = (node.attrs[name] for name in ("starts", "sizes", "strides"))
     if not starts:
         return e.op("Identity", x)
@@ -65,7 +65,7 @@ def slice(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def split(e: Emitter, node: Node, x: Tensor) -> list[Tensor]:
-    """Parts along an axis."""
+    """Write Split."""
     (whole,), axis = node.inputs, node.attrs["axis"]
     assert whole is not None
     sizes = split_sizes(whole.shape[axis], node.attrs["splits"])
@@ -75,7 +75,7 @@ def split(e: Emitter, node: Node, x: Tensor) -> list[Tensor]:
 
 @lowering
 def tile(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Repeated."""
+    """Write Tile; Identity for a scalar."""
     if not node.output.rank:
         return e.op("Identity", x)
     return e.op("Tile", x, e.constant(node.attrs["repetitions"]))
@@ -83,13 +83,13 @@ def tile(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def transpose(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Permuted."""
+    """Write Transpose."""
     return e.transpose(x, node.attrs["permutation"])
 
 
 @lowering
 def triangular(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """A triangle; ONNX Runtime has Trilu for few data types, which others become."""
+    """Write Trilu; cast data types for which ONNX Runtime has no kernel."""
     wide = e.cast(x, "int64") if x.data_type in ("int8", "uint8", "uint32") else x
     upper = int(node.attrs["upper"])
     return e.cast(e.op("Trilu", wide, e.constant(node.attrs["diagonal"]), upper=upper), x.data_type)
@@ -97,9 +97,10 @@ def triangular(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Linear by Resize, on the last two dimensions; the nearest by it where elements are repeated.
+    """Write Resize on the last two dimensions, or Gather for most "nearest-neighbor" cases.
 
-    Else by index, which has no rounding, and takes less where whole rows are copied.
+    Resize is used for "nearest-neighbor" only where each element repeats a whole number of times.
+    Gather avoids its rounding, and is faster where whole rows are copied.
     """
     (whole,), axes = node.inputs, node.attrs["axes"]
     assert whole is not None
@@ -127,6 +128,6 @@ def resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 
 def _nearest(old: int, new: int) -> list[int]:
-    """For each place of the new dimension the old one whose centre is nearest, the lower of two."""
+    """Return for each new position the old one with the nearest centre, the lower of two."""
     places = (-((2 * i + 1) * -old // (2 * new)) - 1 for i in range(new))
     return [min(max(place, 0), old - 1) for place in places]

@@ -1,4 +1,4 @@
-"""lstm and gru over all steps; their cells are decomposed."""
+"""Lowerings of lstm and gru; their cells are decomposed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from webnn_py.ir import Node
 _DIRECTIONS = {"forward": "forward", "backward": "reverse", "both": "bidirectional"}
 
 
-def _gates(e: Emitter, x: Tensor, layout: str, wanted: str) -> Tensor:
-    """Gates, which lie along the second dimension, in another order."""
-    if layout == wanted:
+def _gates(e: Emitter, x: Tensor, layout: str, order: str) -> Tensor:
+    """Reorder the gates along the second dimension."""
+    if layout == order:
         return x
     parts = e.ops("Split", [x], [x.data_type] * len(layout), axis=1, num_outputs=len(layout))
-    return e.op("Concat", *(parts[layout.index(gate)] for gate in wanted), axis=1)
+    return e.op("Concat", *(parts[layout.index(gate)] for gate in order), axis=1)
 
 
 def _biases(
     e: Emitter, node: Node, order: str, bias: Tensor | None, recurrent: Tensor | None
 ) -> Tensor | None:
-    """Both one after the other, zeros for one that is not there."""
-    given = [x for x in (bias, recurrent) if x is not None]
-    if not given:
+    """Join both biases, with zeros for an absent one; None if both are absent."""
+    present = [x for x in (bias, recurrent) if x is not None]
+    if not present:
         return None
     directions = 2 if node.attrs["direction"] == "both" else 1
     shape = e.constant([directions, len(order) * node.attrs["hidden_size"]])
-    zeros = e.op("Expand", e.like(0, given[0]), shape) if len(given) == 1 else None
+    zeros = e.op("Expand", e.like(0, present[0]), shape) if len(present) == 1 else None
     both = [x or zeros for x in (bias, recurrent)]
     placed = [_gates(e, x, node.attrs["layout"], order) for x in both if x is not None]
     return e.op("Concat", *placed, axis=1)
@@ -43,7 +43,7 @@ def _options(node: Node) -> dict[str, Any]:
 
 
 def _results(made: list[Tensor | None]) -> list[Tensor]:
-    """The last states, then the sequence, where it is wanted."""
+    """Reorder ONNX's outputs: the last states, then the sequence if it is present."""
     sequence, *last = made
     return [x for x in (*last, sequence) if x is not None]
 
@@ -59,14 +59,14 @@ def gru(
     recurrent_bias: Tensor | None,
     initial: Tensor | None,
 ) -> list[Tensor]:
-    """ONNX's gates are z, r and n."""
+    """Write GRU, whose gates have the order z, r, n."""
     layout = node.attrs["layout"]
     weights = [_gates(e, w, layout, "zrn") for w in (weight, recurrent_weight)]
     both = _biases(e, node, "zrn", bias, recurrent_bias)
-    wanted = [x.data_type if node.attrs["return_sequence"] else None, x.data_type]
+    outputs = [x.data_type if node.attrs["return_sequence"] else None, x.data_type]
     after = int(node.attrs["reset_after"])
     operands = [x, *weights, both, None, initial]
-    made = e.ops("GRU", operands, wanted, linear_before_reset=after, **_options(node))
+    made = e.ops("GRU", operands, outputs, linear_before_reset=after, **_options(node))
     return _results(made)
 
 
@@ -83,13 +83,13 @@ def lstm(
     hidden: Tensor | None,
     cell: Tensor | None,
 ) -> list[Tensor]:
-    """ONNX's gates are i, o, f and g."""
+    """Write LSTM, whose gates have the order i, o, f, g."""
     if peephole is not None:
         raise NotLowered("the output gate's peephole sees the new cell state in ONNX")
     layout = node.attrs["layout"]
     weights = [_gates(e, w, layout, "iofg") for w in (weight, recurrent_weight)]
     both = _biases(e, node, "iofg", bias, recurrent_bias)
     types = x.data_type
-    wanted = [types if node.attrs["return_sequence"] else None, types, types]
+    outputs = [types if node.attrs["return_sequence"] else None, types, types]
     operands = [x, *weights, both, None, hidden, cell]
-    return _results(e.ops("LSTM", operands, wanted, **_options(node)))
+    return _results(e.ops("LSTM", operands, outputs, **_options(node)))

@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, running sums, softmax."""
+"""Lowerings of reductions, arg_max, arg_min, arg_top_k, cumulative_sum and softmax."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ REDUCED = {
 
 
 def reduced(e: Emitter, node: Node, kind: str, x: Tensor) -> Tensor:
-    """A tensor reduced by ONNX's operator of a kind, over the axes of a node."""
+    """Write an ONNX reduction of `kind` over the axes of a node."""
     axes = sorted(node.attrs["axes"])
     if axes:
         return e.op(kind, x, e.constant(axes), keepdims=int(node.attrs["keep_dimensions"]))
-    # Over no axes each element is reduced by itself.
-    apart = e.op("Unsqueeze", x, e.constant([0]))
-    return e.op(kind, apart, e.constant([0]), keepdims=0)
+    # Without axes, reduce each element by itself: ONNX would reduce over all axes.
+    unsqueezed = e.op("Unsqueeze", x, e.constant([0]))
+    return e.op(kind, unsqueezed, e.constant([0]), keepdims=0)
 
 
 def _reduced(kind: str) -> Callable[..., Tensor]:
@@ -52,19 +52,19 @@ def _position(e: Emitter, node: Node, kind: str, x: Tensor) -> Tensor:
 
 @lowering
 def arg_max(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """The first of the greatest."""
+    """Write ArgMax."""
     return _position(e, node, "ArgMax", x)
 
 
 @lowering
 def arg_min(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """The first of the least."""
+    """Write ArgMin."""
     return _position(e, node, "ArgMin", x)
 
 
 @lowering
 def arg_top_k(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """The places that TopK finds; it has kernels for few data types, but others become these."""
+    """Write TopK; cast data types for which ONNX Runtime has no kernel."""
     wide = {"float16": "float32", "uint32": "int64", "int8": "int32", "uint8": "int32"}
     if x.data_type == "uint64":
         raise NotLowered("TopK of uint64 has no data type to compare in")
@@ -78,7 +78,7 @@ def arg_top_k(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def cumulative_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """ONNX has the same options."""
+    """Write CumSum, which has the same options."""
     exclusive, reverse = int(node.attrs["exclusive"]), int(node.attrs["reversed"])
     axis = e.constant(node.attrs["axis"])
     return e.op("CumSum", x, axis, exclusive=exclusive, reverse=reverse)
@@ -86,5 +86,5 @@ def cumulative_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def softmax(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Along an axis."""
+    """Write Softmax."""
     return e.op("Softmax", x, axis=node.attrs["axis"])

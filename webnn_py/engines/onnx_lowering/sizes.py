@@ -1,4 +1,4 @@
-"""Open dimensions in a model: their names, and their values as tensors."""
+"""Open dimensions in an ONNX model: their names, and tensors of their values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.ir import Array, Value
 
 Emit = Callable[..., Any]
-"""Writes a node of int64: its operator, operands that are tensors or numbers, attributes."""
+"""Function that writes an int64 node; it takes the operator, and tensors or integers."""
 
 
 class Source(NamedTuple):
-    """An input that has an open size.
+    """The input dimension from which a model reads an open size.
 
     Attributes:
-        name: Of the input.
-        axis: Of the dimension.
-        factor: How many times the size that is.
+        name: Name of the input.
+        axis: Axis of the dimension.
+        factor: The dimension as a multiple of the size.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Source(NamedTuple):
 
 
 def sources(inputs: Iterable[tuple[str, Value]]) -> dict[str, Source]:
-    """Where each open size is to be found."""
+    """Return the input dimension of each open size, by the size's name."""
     found: dict[str, Source] = {}
     for name, value in inputs:
         for axis, size in enumerate(value.shape):
@@ -41,56 +41,56 @@ def sources(inputs: Iterable[tuple[str, Value]]) -> dict[str, Source]:
 
 
 def named(shape: Sequence[int]) -> list[int | str]:
-    """A shape as a model states it: an open dimension as the text of its expression."""
+    """Return a shape with open dimensions as the text of their expressions."""
     return [str(size).replace("?", "unknown_") if is_dimension(size) else size for size in shape]
 
 
 def flat(values: Any) -> list[Any]:
-    """The elements of nested lists."""
+    """Return the elements of nested lists."""
     if isinstance(values, (list, tuple, range)):
         return [element for value in values for element in flat(value)]
     return [values] if not hasattr(values, "flat") else list(values.flat)
 
 
 class Given(NamedTuple):
-    """What follows from open sizes, as an input of a model.
+    """An input of a model whose contents depend on open sizes.
 
     Attributes:
-        values: A number, or nested lists of them; numbers or open dimensions.
-        data_type: Of the input.
+        values: Numbers or open dimensions, in nested lists.
+        data_type: Data type of the input.
     """
 
     values: Any
     data_type: str
 
     def array(self, sizes: Mapping[str, int]) -> Array:
-        """What it is for some sizes."""
-        known = [x.evaluate(sizes) if is_dimension(x) else x for x in flat(self.values)]
-        return np.array(known, DTYPES[self.data_type].numpy).reshape(np.shape(self.values))
+        """Return the input's array for these sizes."""
+        numbers = [x.evaluate(sizes) if is_dimension(x) else x for x in flat(self.values)]
+        return np.array(numbers, DTYPES[self.data_type].numpy).reshape(np.shape(self.values))
 
 
 class Measured:
-    """A size in the model, which calculates as an MLDimension does; each step is a node.
+    """A size as a tensor of the model, whose arithmetic writes nodes.
 
     Args:
-        emit: Writes them.
-        tensor: A list of one int64.
+        emit: Function that writes a node.
+        tensor: Tensor of one int64 element.
     """
 
     def __init__(self, emit: Emit, tensor: Any) -> None:
         self._emit, self.tensor = emit, tensor
 
-    def _made(self, kind: str, other: Any, turned: bool = False) -> Measured:
-        operands = [self.tensor, other.tensor if isinstance(other, Measured) else other]
-        return Measured(self._emit, self._emit(kind, *(operands[::-1] if turned else operands)))
+    def _apply(self, kind: str, other: Any) -> Measured:
+        operand = other.tensor if isinstance(other, Measured) else other
+        return Measured(self._emit, self._emit(kind, self.tensor, operand))
 
     def __add__(self, other: Any) -> Measured:
-        return self if type(other) is int and not other else self._made("Add", other)
+        return self if type(other) is int and not other else self._apply("Add", other)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Measured:
-        return self if type(other) is int and other == 1 else self._made("Mul", other)
+        return self if type(other) is int and other == 1 else self._apply("Mul", other)
 
     __rmul__ = __mul__
 
@@ -98,15 +98,15 @@ class Measured:
         return self if power == 1 else self * self ** (power - 1)
 
     def __floordiv__(self, other: Any) -> Measured:
-        # ONNX divides towards zero: without the remainder, nothing is left to round.
-        rest = self._made("Mod", other)
-        return Measured(self._emit, self._emit("Sub", self.tensor, rest.tensor))._made("Div", other)
+        # ONNX rounds towards zero: subtract the remainder first, so that the division is exact.
+        rest = self._apply("Mod", other)
+        return self._apply("Sub", rest)._apply("Div", other)
 
     def __rfloordiv__(self, other: int) -> Measured:
         return Measured(self._emit, self._emit("Div", other, self.tensor))
 
 
 def measured(size: MLDimension, values: Mapping[str, Measured]) -> Any:
-    """The tensor of a dimension, from those of the sizes in it."""
+    """Return the tensor of a dimension, computed from the tensors of its sizes."""
     made: Any = size.evaluate(values)  # type: ignore[arg-type]
     return made.tensor

@@ -1,4 +1,4 @@
-"""Which version of ONNX's operators a model names."""
+"""Chooses the version of the ONNX operators that a model declares."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from webnn_py.core.requirements import check_version
 from webnn_py.engines.onnx_lowering.emitter import OPSET, Emitter
 
 OLDER_OPSET = 18
-"""A version in which most operators are the same."""
+"""An older version in which most operators are the same."""
 
 check_version(onnx)
 
-# The first question about operators has ONNX list them all, which keeps other threads, event loops'
-# among them, from the interpreter for 10 ms: better with this import than within a build.
+# The first query makes ONNX list all operators, which holds the GIL for 10 ms. Do it at import,
+# not during a build, where it would delay event loops.
 onnx.defs.has("Identity")
 
 
 def older_opset(e: Emitter) -> int:
-    """An older version than OPSET if it says the same of all that was written, else OPSET."""
+    """Return OLDER_OPSET if all written nodes mean the same in it, else OPSET."""
     for node, types in zip(e.nodes, e.types, strict=True):
         attributes = frozenset(attribute.name for attribute in node.attribute)
         if not node.domain and not _is_older(node.op_type, attributes, frozenset(sum(types, ()))):
@@ -30,7 +30,7 @@ def older_opset(e: Emitter) -> int:
 
 @functools.cache
 def _is_older(operator: str, attributes: frozenset[str], types: frozenset[str]) -> bool:
-    """Whether the older version has an operator, with these attributes and data types."""
+    """Whether the older version has an operator with these attributes and data types."""
     try:
         older = onnx.defs.get_schema(operator, OLDER_OPSET)
     except onnx.defs.SchemaError:
@@ -43,4 +43,4 @@ def _is_older(operator: str, attributes: frozenset[str], types: frozenset[str]) 
 
 
 _NAMES = {"float32": "float"}
-"""Data types that ONNX calls otherwise."""
+"""ONNX's names of data types where they differ."""

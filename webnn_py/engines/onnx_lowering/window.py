@@ -1,4 +1,4 @@
-"""Convolution and pooling."""
+"""Lowerings of convolution and pooling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _shape(node: Node, number: int) -> tuple[int, ...]:
 
 
 def _window(attrs: Any) -> dict[str, Any]:
-    """The options that ONNX has under other names."""
+    """Return padding, strides and dilations as ONNX attributes."""
     top, bottom, left, right = attrs["padding"]
     return {
         "pads": [top, left, bottom, right],
@@ -33,14 +33,14 @@ def _window(attrs: Any) -> dict[str, Any]:
 
 @lowering
 def conv2d(e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None) -> Tensor:
-    """By way of nchw and oihw."""
+    """Write Conv in NCHW with an OIHW filter."""
     layout, order = node.attrs["input_layout"], node.attrs["filter_layout"]
     moved, taps = e.reorder(x, layout, "nchw"), e.reorder(filter, order, "oihw")
     return e.reorder(convolution(e, node, moved, taps, bias), "nchw", layout)
 
 
 def convolution(e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None) -> Tensor:
-    """A conv2d of what lies as nchw and oihw."""
+    """Write Conv for operands that are already NCHW and OIHW."""
     attrs = node.attrs
     kernel = list(dims(_shape(node, 1), attrs["filter_layout"], "hw"))
     how = _window(attrs) | {"group": attrs["groups"], "kernel_shape": kernel}
@@ -51,7 +51,7 @@ def convolution(e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor 
 def conv_transpose2d(
     e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """By way of nchw and iohw; what is added at the end follows from the output's size."""
+    """Write ConvTranspose in NCHW with an IOHW filter; the sizes determine the output padding."""
     attrs = node.attrs
     layout, order = attrs["input_layout"], attrs["filter_layout"]
     channels, *size = dims(_shape(node, 0), layout, "chw")
@@ -69,10 +69,10 @@ def conv_transpose2d(
 
 
 def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
-    """ONNX's options, and whether its pooling takes them.
+    """Return the ONNX attributes, and whether ONNX accepts their padding.
 
-    The padding at the end is what makes as many windows as the output has: so no rounding is
-    asked for, which ONNX does otherwise.
+    ONNX rounds the output's size differently. So the end padding is chosen such that the number of
+    windows needs no rounding.
     """
     attrs = node.attrs
     size = dims(_shape(node, 0), attrs["layout"], "hw")
@@ -82,7 +82,7 @@ def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
     reach = [(n - 1) * d + 1 for n, d in zip(window, spread, strict=True)]
     starts, ends = [padding[0], padding[2]], [padding[1], padding[3]]
     rounds_up = is_open(wanted) and attrs["output_shape_rounding"] == "ceil"
-    # What ONNX leaves out when it rounds up are windows that begin in the padding at the end.
+    # When ONNX rounds up, it drops windows that begin in the end padding.
     if rounds_up and any((*ends, *(step > n for step, n in zip(steps, reach, strict=True)))):
         raise NotLowered("ONNX rounds the number of windows over open dimensions otherwise")
     for i in () if rounds_up else (0, 1):
@@ -93,12 +93,12 @@ def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
     fits = all(begin < n and end < n for begin, end, n in zip(starts, ends, window, strict=True))
     how = {"kernel_shape": list(window), "pads": [*starts, *ends], "strides": list(steps)}
     if set(spread) != {1}:
-        how["dilations"] = list(spread)  # which older versions lack
+        how["dilations"] = list(spread)  # older versions lack this attribute
     return how | ({"ceil_mode": 1} if rounds_up else {}), fits
 
 
 def _is_global(node: Node) -> bool:
-    """Whether one window takes in all of a size that is open."""
+    """Whether the window is the whole input, whose size is open."""
     attrs = node.attrs
     size = dims(_shape(node, 0), attrs["layout"], "hw")
     is_whole = tuple(attrs["window_dimensions"]) == tuple(size) and not any(attrs["padding"])
@@ -106,7 +106,7 @@ def _is_global(node: Node) -> bool:
 
 
 def _padded(e: Emitter, x: Tensor, how: dict[str, Any], fill: float) -> Tensor:
-    """Padded beforehand, where the padding is as large as the window."""
+    """Pad before the pooling, because ONNX rejects padding as large as the window."""
     top, left, bottom, right = how.pop("pads")
     widths = e.constant([0, 0, top, left, 0, 0, bottom, right])
     return e.op("Pad", x, widths, e.like(fill, x), mode="constant")
@@ -114,7 +114,7 @@ def _padded(e: Emitter, x: Tensor, how: dict[str, Any], fill: float) -> Tensor:
 
 @lowering
 def average_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Padding left out of the count."""
+    """Write AveragePool without padding in the count, or GlobalAveragePool."""
     layout = node.attrs["layout"]
     moved = e.reorder(x, layout, "nchw")
     if _is_global(node):
@@ -136,7 +136,7 @@ def _unpadded(how: dict[str, Any]) -> dict[str, Any]:
 
 @lowering
 def l2_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """The second norm."""
+    """Write LpPool with p = 2, or GlobalLpPool."""
     layout = node.attrs["layout"]
     moved = e.reorder(x, layout, "nchw")
     if _is_global(node):
@@ -150,7 +150,7 @@ def l2_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def max_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Padding is lower than everything."""
+    """Write MaxPool, or ReduceMax over the whole image."""
     if x.data_type not in POOLED:
         raise NotLowered(f"ONNX has no maximum pooling of {x.data_type}")
     layout = node.attrs["layout"]

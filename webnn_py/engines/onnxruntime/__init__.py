@@ -1,4 +1,4 @@
-"""The engine that runs graphs by ONNX Runtime, on the CPU."""
+"""The engine that runs graphs with ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 

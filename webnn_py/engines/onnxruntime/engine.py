@@ -1,4 +1,4 @@
-"""OnnxRuntimeEngine: a graph as one session, on arrays that are neither copied in nor out."""
+"""The engine that compiles a graph to one ONNX Runtime session and runs it without copying."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from webnn_py.core.thread_priority import LONG_RUN_SECONDS, call_and_find_thread
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
-from webnn_py.engines.onnxruntime.int4_matmul import products_of_few_bits
+from webnn_py.engines.onnxruntime.int4_matmul import int4_products
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
-from webnn_py.engines.onnxruntime.nchwc import in_blocks
+from webnn_py.engines.onnxruntime.nchwc import nchwc_lowerings
 from webnn_py.engines.onnxruntime.unsupported import INSTEAD, is_exact, swishes
 from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
 from webnn_py.ir import Array, Graph, Node
@@ -36,62 +36,65 @@ from webnn_py.memory.memory_trim import trim_memory
 from webnn_py.memory.mmap_lookup import FileRange, find_file_ranges
 from webnn_py.passes import BLOCKS
 
-LEFT_OUT = [
-    "DoubleQDQPairsRemover",  # makes one quantization of two, with a scale of its own
-    "Pad_Fusion",  # makes poolings of more padding than their kernels take
-    "SkipLayerNormFusion",  # a kernel that takes two to five times of what it stands for
+DISABLED_OPTIMIZERS = [
+    "DoubleQDQPairsRemover",  # merges two quantizations into one with a different scale
+    "Pad_Fusion",  # gives poolings more padding than their kernels accept
+    "SkipLayerNormFusion",  # its kernel takes 2 to 5 times as long as the nodes it replaces
 ]
 """Optimizers of ONNX Runtime that make a graph wrong or slower."""
 
-LARGE = 1 << 20
-"""Bytes of what nodes make of constants, from which on each run makes them: else a session holds
-whatever a few numbers are made into."""
+MAX_FOLDED_BYTES = 1 << 20
+"""Most bytes of results of constant nodes for which ONNX Runtime may fold constants.
 
-QUANTIZED_AS_WRITTEN = ("session.disable_quant_qdq", "1")
-"""Else it computes between dequantization and quantization with integers: the results are others,
-int8 is taken for uint8, and some graphs, as with scales by channel, make no session."""
+With more, each run computes them, because a session would keep them in memory."""
 
-FOLDER = "session.model_external_initializers_file_folder_path"
-"""The option that says where files of weights lie."""
+NO_INTEGER_FUSION = ("session.disable_quant_qdq", "1")
+"""Option that keeps ONNX Runtime from fusing dequantize, operator and quantize into integers.
+
+The fusion changes results, takes int8 for uint8, and fails for some graphs, such as with scales for
+each channel."""
+
+WEIGHTS_FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
+"""Option for the folder of files with weights."""
 
 check_version(onnxruntime)
 fork_guard.keep_alive_in_child(onnxruntime)
 
 SPIN_OPTION = "session.intra_op.spin_duration_us"
 SPIN_MICROSECONDS = 50
-"""How long a thread that has nothing to do keeps its core: no longer than between two nodes of a
-run, as event loops, other contexts and other processes want it, too."""
+"""Time that an idle thread spins: long enough for the gap between two nodes, but no longer, because
+event loops, other contexts and other processes need the core."""
 
 LONG_SPIN_MICROSECONDS = 100
-"""The same where one thread alone copies a value of many elements in the meantime."""
+"""Spin time for graphs with large values, which a single thread copies between two nodes."""
 
-MANY = 1 << 18
-"""Elements of such a value."""
+LARGE_VALUE_ELEMENTS = 1 << 18
+"""Least number of elements of a large value."""
 
-MOST_ALONE = 1 << 24
-"""Bytes of weights up to which a graph has a session of one thread, too, where that is of use."""
+MAX_SINGLE_THREAD_WEIGHT_BYTES = 1 << 24
+"""Most bytes of weights for which a graph may get a second, single-threaded session."""
 
-SMALL = 1 << 14
-"""Bytes of all inputs and results up to which these are copied."""
+MAX_COPIED_BYTES = 1 << 14
+"""Most bytes of all inputs and outputs for which a run copies them instead of binding arrays."""
 
 
 @calls_libraries("__init__")
 class LoadedModel:
-    """A session, and what it is given.
+    """An ONNX Runtime session of a graph, with its names and weights.
 
     Args:
-        graph: What to run.
-        threads: That compute, the calling one included; as many as there are cores if None.
+        graph: The graph.
+        threads: Threads that compute, with the calling one; None for one on each core.
 
     Attributes:
-        session: ONNX Runtime's.
-        names: The model's inputs, then its outputs.
-        sizes: Inputs that follow from open sizes: see `Lowered`.
-        threads: As given.
-        alone: The same for one thread, once it is made.
+        session: The session.
+        names: Names of the model's inputs, then of its outputs.
+        sizes: Inputs that depend on open sizes, see `Lowered`.
+        threads: The argument.
+        alone: The same model with one thread, after `make_alone`.
 
     Raises:
-        NotLowered: ONNX does not compute it for all open sizes.
+        NotLowered: ONNX cannot express the graph for all open sizes.
     """
 
     def __init__(self, graph: Graph, threads: int | None) -> None:
@@ -102,19 +105,19 @@ class LoadedModel:
             external=True,
             instead=INSTEAD,
             given_sizes=True,
-            of_nodes={**swishes(graph), **in_blocks(graph), **products_of_few_bits(graph)},
-            # Since version 19 ONNX Runtime averages windows one element at a time.
+            of_nodes={**swishes(graph), **nchwc_lowerings(graph), **int4_products(graph)},
+            # From operator version 19 on, ONNX Runtime averages windows one element at a time.
             older=any(node.op == "average_pool2d" for node in graph.nodes),
         )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
         options.add_session_config_entry(SPIN_OPTION, str(_spin_microseconds(graph)))
-        options.add_session_config_entry(*QUANTIZED_AS_WRITTEN)
+        options.add_session_config_entry(*NO_INTEGER_FUSION)
         if threads is not None:
             options.intra_op_num_threads = threads
         with find_file_ranges(lowered.external) as found:
             in_memory = _take_from_file(lowered, found, options)
-            # The session computes with the arrays themselves.
+            # The session uses the arrays without copying them.
             self.weights = [
                 onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in in_memory.values()
             ]
@@ -124,13 +127,13 @@ class LoadedModel:
                 lowered.model.SerializeToString(),
                 options,
                 providers=PROVIDERS,
-                disabled_optimizers=_left_out(graph),
+                disabled_optimizers=_disabled_optimizers(graph),
             )
-            # Where a build is awaited, its threads compute beside an event loop.
+            # In an awaited build, the session's threads run beside an event loop.
             self.session, self._threads = (
                 call_and_find_threads(make) if gil_yield.enabled() else (make(), [])
             )
-        # What `run` of the session calls, once it has looked at names that are right here.
+        # The inner method that the session's `run` calls after it has checked the names.
         self.run = getattr(self.session, "_sess", self.session).run
         fork_guard.keep_alive_in_child(self.session)
         trim_memory(graph.constants.values())
@@ -141,11 +144,11 @@ class LoadedModel:
         weights = self._held[id(self)] = sum(self._held.values())
         self.threads = threads
         self.alone: LoadedModel | None = None
-        self._graph = graph if weights <= MOST_ALONE else None
+        self._graph = graph if weights <= MAX_SINGLE_THREAD_WEIGHT_BYTES else None
         self._lock = threading.Lock()
 
     def make_alone(self) -> None:
-        """Make `alone`, where it takes little memory."""
+        """Create `alone`, once, if the weights are small."""
         with self._lock:
             graph, self._graph = self._graph, None
             if graph is not None and self.threads != 1:
@@ -153,44 +156,46 @@ class LoadedModel:
                 self._held = {**alone._held, **self._held}
 
     def note_duration(self, seconds: float) -> None:
-        """A run took so long, or will: the session's threads stand back where that is long."""
+        """Lower the priority of the session's threads if a run takes long."""
         if seconds >= LONG_RUN_SECONDS:
-            with contextlib.suppress(IndexError):  # each is taken by one run, and none is left
+            with contextlib.suppress(IndexError):  # another run may pop the last thread
                 while True:
                     lower_priority(self._threads.pop(), slices=True)
 
     def memory_use(self) -> MemoryUse:
-        """The weights, and what the session may have for itself: no more than these."""
+        """Return the memory of the weights, twice: the session may copy them to its own layout."""
         return self._held
 
 
-def _left_out(graph: Graph) -> list[str]:
-    """The optimizers to leave out: also that of constants, where passes found these too large."""
-    known, made = set(graph.constants), 0
+def _disabled_optimizers(graph: Graph) -> list[str]:
+    """Return the optimizers to disable, with constant folding if its results would be large."""
+    constant, folded_bytes = set(graph.constants), 0
     for node in graph.nodes:
-        if not known.issuperset(node.operands):
+        if not constant.issuperset(node.operands):
             continue
-        known.update(node.outputs)
-        made += sum(v.byte_length for v in node.outputs if not is_open(v.shape))
-    return LEFT_OUT if made <= LARGE else [*LEFT_OUT, "ConstantFolding"]
+        constant.update(node.outputs)
+        folded_bytes += sum(v.byte_length for v in node.outputs if not is_open(v.shape))
+    if folded_bytes <= MAX_FOLDED_BYTES:
+        return DISABLED_OPTIMIZERS
+    return [*DISABLED_OPTIMIZERS, "ConstantFolding"]
 
 
 def _spin_microseconds(graph: Graph) -> int:
-    """How long an idle thread keeps its core while the graph runs; open sizes count as small."""
+    """Return the time that idle threads spin; open sizes count with their least value."""
     values = (value for node in graph.nodes for value in node.outputs)
-    many = any(math.prod(least(value.shape)) >= MANY for value in values)
-    return LONG_SPIN_MICROSECONDS if many else SPIN_MICROSECONDS
+    has_large = any(math.prod(least(value.shape)) >= LARGE_VALUE_ELEMENTS for value in values)
+    return LONG_SPIN_MICROSECONDS if has_large else SPIN_MICROSECONDS
 
 
 def _take_from_file(
     lowered: Lowered, found: Mapping[str, FileRange], options: Any
 ) -> dict[str, Array]:
-    """Have a session map weights of files itself, as it copies arrays before it lays them out.
+    """Let the session map weights from files itself, which saves a copy of each.
 
-    It takes them from one folder: that with the most.
+    A session reads files from one folder only: the one with the most bytes.
 
     Returns:
-        The other weights, by name.
+        The other weights by name.
     """
     sizes: Counter[str] = Counter()
     for place in found.values():
@@ -198,19 +203,19 @@ def _take_from_file(
     folder = max(sizes, key=sizes.__getitem__, default="")
     here = {name: place for name, place in found.items() if place.folder == folder}
     if here:
-        options.add_session_config_entry(FOLDER, folder)
+        options.add_session_config_entry(WEIGHTS_FOLDER_OPTION, folder)
         lowered.refer({name: place[1:] for name, place in here.items()})
     return {name: array for name, array in lowered.external.items() if name not in here}
 
 
 @calls_libraries("run", "new_results")
 class OnnxRuntimeExecutable(HostExecutable):
-    """A model at some sizes, and for each thread what binds arrays to it.
+    """A session for fixed sizes, with one I/O binding for each thread.
 
     Args:
-        model: What to run.
-        graph: What it computes, without open dimensions.
-        sizes: Those of the model's graph.
+        model: The session.
+        graph: The graph that it computes, without open dimensions.
+        sizes: Sizes of the open dimensions, by name.
     """
 
     def __init__(self, model: LoadedModel, graph: Graph, sizes: Mapping[str, int]) -> None:
@@ -224,7 +229,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         ]
         self._inputs = model.names[: len(graph.inputs)]
         self._outputs = model.names[len(graph.inputs) :]
-        self.any_memory = sum(value.byte_length for value in values) <= SMALL
+        self.any_memory = sum(value.byte_length for value in values) <= MAX_COPIED_BYTES
         self._local = threading.local()
         self._graph = graph
         self._seconds = least_seconds(graph.nodes)
@@ -233,24 +238,24 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     @property
     def alone(self) -> HostExecutable | None:
-        """By a session of one thread."""
+        """The executable of the single-threaded session, if there is one."""
         return self if self._model.threads == 1 else self._alone
 
     def make_alone(self) -> None:
-        """Make that session, if weights are small."""
+        """Create the single-threaded session if the weights are small."""
         self._model.make_alone()
         if self._model.alone is not None:
             self._alone = OnnxRuntimeExecutable(self._model.alone, self._graph, self._numbers)
 
     def ran(self, seconds: float) -> None:
-        """The session's threads stand back where that is long."""
+        """Note a run's duration; lower the priority of the session's threads if it was long."""
         super().ran(seconds)
         self._model.note_duration(seconds)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run the session on the arrays; small ones are copied, which takes less than to bind.
+        """Run the session on the arrays; copy small ones, which is faster than binding them.
 
-        A thread that has the same large arrays again binds none anew.
+        A thread binds an array only if it differs from that of its last run.
         """
         thread_priority.note_duration(self._seconds)
         if self.any_memory:
@@ -271,14 +276,14 @@ class OnnxRuntimeExecutable(HostExecutable):
         self._model.note_duration(time.perf_counter() - begun)
 
     def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
-        """As the session has it, in memory that it has at hand."""
+        """Compute the outputs into arrays that the session allocates."""
         thread_priority.note_duration(self._seconds)
-        given = dict(zip(self._inputs, inputs, strict=True))
+        feeds = dict(zip(self._inputs, inputs, strict=True))
         if self._sizes:
-            given |= self._sizes
+            feeds |= self._sizes
         try:
-            made: list[Array] = self._model.run(self._outputs, given, None)
-        except Exception as error:  # of ONNX Runtime's own kinds
+            made: list[Array] = self._model.run(self._outputs, feeds, None)
+        except Exception as error:  # ONNX Runtime has its own exception classes
             raise _failure(error) from error
         return made
 
@@ -291,13 +296,13 @@ class OnnxRuntimeExecutable(HostExecutable):
             for source, array in zip(sources, inputs, strict=True):
                 source[...] = array
             self._session.run_with_iobinding(binding)
-        except Exception as error:  # of ONNX Runtime's own kinds
+        except Exception as error:  # ONNX Runtime has its own exception classes
             raise _failure(error) from error
         for array, target in zip(outputs, targets, strict=True):
             array[...] = target
 
     def _new_copies(self) -> tuple[Any, list[Array], list[Array]]:
-        """Arrays of this thread's own, and what binds them."""
+        """Allocate arrays for this thread and bind them."""
         arrays = [np.empty(shape, dtype) for _, dtype, shape in self._ends]
         binding = self._new_binding()
         for i, array in enumerate(arrays):
@@ -305,7 +310,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         return binding, arrays[: len(self._inputs)], arrays[len(self._inputs) :]
 
     def _new_binding(self) -> Any:
-        """What has no arrays bound to it yet but the sizes."""
+        """Create an I/O binding to which only the sizes are bound."""
         binding = self._session.io_binding()
         for name, array in self._sizes.items():
             binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -317,27 +322,27 @@ class OnnxRuntimeExecutable(HostExecutable):
         bind(name, "cpu", 0, dtype, shape, place)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
-        """All as one step."""
+        """Run once and measure the whole graph as one step."""
         seconds = timed(lambda: self.run(inputs, outputs))
         return RunTime((step_of("onnxruntime", self._graph.nodes, seconds),), seconds, "host")
 
     def memory_use(self) -> MemoryUse:
-        """What the model has, which all sizes share."""
+        """Return the memory of the session, which the executables of all sizes share."""
         return self._model.memory_use()
 
     def describe(self) -> str:
-        """The graph's listing."""
+        """Return the graph's listing."""
         return str(self._graph)
 
 
 _SUPPORTED: dict[Hashable, bool] = {}
-"""What is known of nodes, by their forms: most graphs have many alike."""
+"""Cache of whether a node is supported, by its form."""
 
-MOST_FORMS = 1 << 12
+MAX_CACHED_FORMS = 1 << 12
 
 
 def _form(node: Node) -> Hashable:
-    """All of a node but which values it reads."""
+    """Return a node's operator, attributes, data types and shapes, which many nodes share."""
     values = (*node.inputs, None, *node.outputs)
     descriptors = tuple(None if v is None else (v.data_type, v.shape) for v in values)
     return node.op, repr(node.attrs), descriptors
@@ -350,8 +355,8 @@ def _is_supported(node: Node) -> bool:
         made = lower_alone(node, INSTEAD)
     except NotLowered:
         return False
-    asked = zip(made.nodes, made.types, strict=True)
-    return all(has_kernel(written, *types) for written, types in asked)
+    typed = zip(made.nodes, made.types, strict=True)
+    return all(has_kernel(onnx_node, *types) for onnx_node, types in typed)
 
 
 def _failure(error: Exception) -> OperationError:
@@ -360,14 +365,13 @@ def _failure(error: Exception) -> OperationError:
 
 @calls_libraries("supports", "compile", "compile_open")
 class OnnxRuntimeEngine(HostEngine):
-    """Runs what ONNX Runtime's CPU kernels compute as WebNN says.
+    """The engine for nodes that ONNX Runtime's CPU kernels compute as WebNN specifies.
 
     Args:
-        threads: That compute one run, the calling one included; as many as there are cores if not
-            given.
+        threads: Threads that compute one run, with the calling one; default: one on each core.
 
     Raises:
-        ValidationError: `threads` is no number from 1.
+        ValidationError: `threads` is not a positive integer.
     """
 
     name = "onnxruntime"
@@ -379,23 +383,23 @@ class OnnxRuntimeEngine(HostEngine):
         self._threads = checked_threads(threads)
 
     def supports(self, node: Node) -> bool:
-        """Whether ONNX has operators for the node, and ONNX Runtime kernels for all of these."""
+        """Whether ONNX can express the node and ONNX Runtime has exact kernels for it."""
         form = _form(node)
         found = _SUPPORTED.get(form)
         if found is None:
-            if len(_SUPPORTED) >= MOST_FORMS:
+            if len(_SUPPORTED) >= MAX_CACHED_FORMS:
                 _SUPPORTED.clear()
             found = _SUPPORTED[form] = _is_supported(node)
         return found
 
     def compile(self, graph: Graph) -> HostExecutable:
-        """Make a session."""
+        """Create a session."""
         return OnnxRuntimeExecutable(LoadedModel(graph, self._threads), graph, {})
 
     def compile_open(self, graph: Graph) -> AtSizes:
-        """Make a session for all sizes.
+        """Create a session for all sizes.
 
         Raises:
-            NotLowered: ONNX does not compute it for all sizes.
+            NotLowered: ONNX cannot express the graph for all sizes.
         """
         return functools.partial(OnnxRuntimeExecutable, LoadedModel(graph, self._threads))

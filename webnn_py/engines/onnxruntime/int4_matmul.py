@@ -1,4 +1,4 @@
-"""Products with weights of 4 bits, by ONNX Runtime's own operator, which keeps them so."""
+"""Lowers products with 4-bit weights to ONNX Runtime's MatMulNBits, which keeps weights packed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.ir import Array, Graph, Node, Value
 
 DOMAIN = "com.microsoft"
-LEAST_BLOCK = 16
-"""Elements of a row with a scale of their own; ONNX Runtime takes so many or more, powers of 2."""
+MIN_BLOCK_ELEMENTS = 16
+"""Least number of elements with one scale; ONNX Runtime accepts powers of 2 from here."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """What a product's second operand is made of.
+    """The quantized weights of a product.
 
     Attributes:
-        nodes: Those that make it, which nothing else reads.
-        codes: [columns, blocks, block], one element a byte.
-        scales: [columns, blocks, 1].
-        zeros: The same, as codes.
-        data_type: Of the codes.
+        nodes: The nodes that dequantize them for this product alone.
+        codes: Quantized elements [columns, blocks, block], one in each byte.
+        scales: Scales [columns, blocks, 1].
+        zeros: Zero points [columns, blocks, 1].
+        data_type: Data type of codes and zero points.
     """
 
     nodes: tuple[Node, ...]
@@ -37,15 +37,15 @@ class _Weights:
     def lower(self, e: Emitter, node: Node, x: Tensor, _: Tensor) -> Tensor:
         """Write the product."""
         columns, blocks, block = self.codes.shape
-        moved = 8 if self.data_type == "int4" else 0  # ONNX Runtime's are from 0 to 15
+        offset = 8 if self.data_type == "int4" else 0  # ONNX Runtime's codes are from 0 to 15
         codes, zeros = (
-            ((part.view(np.uint8) + moved) & 15).reshape(columns, blocks, -1)
+            ((part.view(np.uint8) + offset) & 15).reshape(columns, blocks, -1)
             for part in (self.codes, self.zeros)
         )
         odd = np.pad(zeros[..., 0], [(0, 0), (0, blocks % 2)])
         made = e.op(
             "MatMulNBits",
-            e.cast(x, "float32"),  # as ONNX Runtime computes float16
+            e.cast(x, "float32"),  # ONNX Runtime also computes float16 in float32
             e.weight(pack_4bit(codes).reshape(columns, blocks, block // 2)),
             e.weight(self.scales.reshape(-1).astype(np.float32, copy=False)),
             e.weight(pack_4bit(odd)),
@@ -58,8 +58,8 @@ class _Weights:
         return e.cast(made, x.data_type)
 
 
-def products_of_few_bits(graph: Graph) -> Mapping[Node, Lowering]:
-    """Lowerings of such products, and of what makes their weights, which is not written."""
+def int4_products(graph: Graph) -> Mapping[Node, Lowering]:
+    """Return lowerings of products with 4-bit weights; the nodes that dequantize vanish."""
     found: dict[Node, Lowering] = {}
     for node in graph.nodes:
         weights = _weights_of(graph, node) if node.op == "matmul" else None
@@ -70,7 +70,7 @@ def products_of_few_bits(graph: Graph) -> Mapping[Node, Lowering]:
 
 
 def _weights_of(graph: Graph, node: Node) -> _Weights | None:
-    """Of a product, [rows of weights, blocks, block] become [rows · blocks · block, or fewer]ᵀ."""
+    """Match a second operand that is dequantized, reshaped, possibly sliced, and transposed."""
     _, value = node.operands
     if len(value.shape) != 2:
         return None
@@ -92,7 +92,7 @@ def _is_read_once(graph: Graph, value: Value) -> bool:
 
 
 def _of_blocks(graph: Graph, product: Node, made: Node, nodes: tuple[Node, ...]) -> _Weights | None:
-    """If they are as the operator takes them."""
+    """Return the weights if their shapes are those that MatMulNBits accepts."""
     codes, scales, zeros = made.operands
     arrays = [graph.constants.get(value) for value in made.operands]
     if codes.data_type not in PACKED_4BIT or any(array is None for array in arrays):
@@ -103,7 +103,7 @@ def _of_blocks(graph: Graph, product: Node, made: Node, nodes: tuple[Node, ...])
     depth = next(product.operands).shape[-1]
     rows = next(node for node in nodes if node.op == "reshape").output.shape
     starts = next((node.attrs["starts"] for node in nodes if node.op == "slice"), (0, 0))
-    if block < LEAST_BLOCK or block & (block - 1) or -(-depth // block) != blocks:
+    if block < MIN_BLOCK_ELEMENTS or block & (block - 1) or -(-depth // block) != blocks:
         return None
     if rows != (columns, blocks * block) or product.output.shape[-1] != columns or any(starts):
         return None

@@ -1,4 +1,4 @@
-"""Which of ONNX's operators ONNX Runtime has kernels for on a CPU: asked of itself."""
+"""Tests which ONNX operators have CPU kernels in ONNX Runtime, by creating sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_py.engines.onnx_lowering import CODES, IR_VERSION, OPSET
 
 PROVIDERS = ["CPUExecutionProvider"]
 SILENT = 4
-"""Log nothing but what ends the process."""
+"""Log level at which ONNX Runtime logs only fatal errors."""
 
 Types = tuple[str, ...]
 _known: dict[tuple[str, Types, Types], bool] = {}
@@ -19,12 +19,12 @@ _lock = threading.Lock()
 
 
 def has_kernel(node: NodeProto, inputs: Types, outputs: Types) -> bool:
-    """Whether there is a kernel for a node's operator and data types.
+    """Whether there is a kernel for a node's operator and data types; the answer is cached.
 
     Args:
-        node: Asked of one for each operator and data types.
-        inputs: The data types, "" where there is no input.
-        outputs: The same.
+        node: The node.
+        inputs: Data types of its inputs, "" for an absent one.
+        outputs: Data types of its outputs, "" for an absent one.
     """
     key = (node.op_type, inputs, outputs)
     with _lock:
@@ -34,7 +34,7 @@ def has_kernel(node: NodeProto, inputs: Types, outputs: Types) -> bool:
 
 
 def _loads(node: NodeProto, inputs: Types, outputs: Types) -> bool:
-    """Whether a model of a node like this, its inputs of any shape, makes a session."""
+    """Whether ONNX Runtime creates a session for this node with inputs of any shape."""
     alone = NodeProto()
     alone.CopyFrom(node)
     ends: list[list[ValueInfoProto]] = []
@@ -51,10 +51,10 @@ def _loads(node: NodeProto, inputs: Types, outputs: Types) -> bool:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
     options.intra_op_num_threads = 1
-    # What is fused where, which takes half the time, does not matter.
+    # Optimizers do not matter here and would take half the time.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
-    except Exception:  # of ONNX Runtime's own kinds: there is no such kernel
+    except Exception:  # ONNX Runtime's own exception classes: there is no such kernel
         return False
     return True

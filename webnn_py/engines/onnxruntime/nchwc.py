@@ -1,13 +1,12 @@
-"""Images in blocks of channels, as ONNX Runtime has them, where it would lay them out needlessly.
+"""Lowers parts of a graph to ONNX Runtime's operators in the NCHWc layout (channels in blocks).
 
-For its convolutions and poolings ONNX Runtime lays channels out in blocks, and as before for the
-roots and quotients of a local response normalization between them: two more walks through memory
-each. Here these are computed in the blocks, by its own operators for them, and so is what leads to
-them. In blocks, sums over neighbouring channels are a convolution over neighbouring blocks, of
-three for each.
+ONNX Runtime converts images to NCHWc for convolutions and poolings, and back for the square roots
+and quotients of a local response normalization. Each conversion takes a pass through memory. The
+lowerings here keep such nodes, and the nodes before them, in NCHWc. A sum over neighbouring
+channels becomes a convolution over three neighbouring blocks.
 
-It copies the weights of a convolution several times until they lie in blocks, too; large products
-of rows that are convolved are written with weights that do.
+ONNX Runtime also copies weights several times to lay them out in blocks. Large products of rows are
+written with weights already in blocks.
 """
 
 from __future__ import annotations
@@ -39,23 +38,22 @@ from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
 
 DOMAIN = "com.microsoft.nchwc"
-"""Of the operators on blocks."""
-IMAGE = 4
-"""Dimensions of an image."""
-FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
-"""Permutations that put channels before images, and behind."""
-MANY = 1 << 17
-"""Weights of a product from which on it takes less to lay them out here."""
+"""Domain of ONNX Runtime's operators in the NCHWc layout."""
+IMAGE_RANK = 4
+TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+"""Permutations from NHWC to NCHW, and from NCHW to NHWC."""
+MIN_WEIGHTS = 1 << 17
+"""Least number of weights of a product for which laying them out here is faster."""
 POOLINGS = ("average_pool2d", "max_pool2d")
 OPERATORS = ("Conv", "AveragePool", "MaxPool")
-"""Those that are others in blocks, with the same attributes."""
-REACH = 3
-"""Blocks that a sum over neighbouring channels reads."""
+"""Operators that exist in NCHWc with the same attributes."""
+SUM_BLOCKS = 3
+"""Number of blocks that a sum over neighbouring channels reads."""
 
 
 @functools.cache
 def block_size() -> int:
-    """Channels of a block, which depends on the processor; 1 where there are no blocks."""
+    """Return the channels in a block, which depend on the processor; 1 if NCHWc is unavailable."""
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, None)] for name in "xy"]
     node = helper.make_node("ReorderInput", ["x"], ["y"], domain=DOMAIN)
     model = helper.make_model(
@@ -71,16 +69,16 @@ def block_size() -> int:
             model.SerializeToString(), options, providers=PROVIDERS
         )
         (made,) = session.run(None, {"x": np.zeros((1, 4, 1, 1), np.float32)})
-    except Exception:  # of ONNX Runtime's own kinds: there are no such operators
+    except Exception:  # ONNX Runtime's own exception classes: there are no such operators
         return 1
     return int(made.shape[1])
 
 
-def in_blocks(graph: Graph) -> Mapping[Node, Lowering]:
-    """Lowerings of the nodes of a graph that are computed in blocks.
+def nchwc_lowerings(graph: Graph) -> Mapping[Node, Lowering]:
+    """Return lowerings of the nodes to compute in NCHWc.
 
-    That is what sums neighbouring channels and large products of rows, what follows them up to a
-    convolution, and what convolves and pools before them.
+    These are sums of neighbouring channels, large products of rows, the nodes behind them up to a
+    convolution, and convolutions and poolings before them.
     """
     sums = [node for node in graph.nodes if _sums_neighbours(graph, node)]
     products = [node for node in graph.nodes if _multiplies_rows(graph, node)]
@@ -88,21 +86,21 @@ def in_blocks(graph: Graph) -> Mapping[Node, Lowering]:
         return {}
 
     def before(node: Node) -> Iterator[Node]:
-        read = () if _puts_first(node) else node.operands
+        read = () if _is_to_nchw(node) else node.operands
         makers = (graph.producers.get(value) for value in read)
         return (m for m in makers if m is not None and _may_be_in_blocks(graph, m))
 
     def behind(node: Node) -> Iterator[Node]:
-        readers = () if _puts_last(node) else graph.readers.get(node.outputs[0], ())
+        readers = () if _is_to_nhwc(node) else graph.readers.get(node.outputs[0], ())
         return (reader for reader in readers if _follows(graph, reader))
 
-    begun = (node for node in (*sums, *products) if _may_be_in_blocks(graph, node))
-    found = _reached(_reached(begun, behind), before)
+    seeds = (node for node in (*sums, *products) if _may_be_in_blocks(graph, node))
+    found = _closure(_closure(seeds, behind), before)
     return dict.fromkeys(found, _Lowering(graph, frozenset(found), frozenset(sums)).lower)
 
 
-def _reached(nodes: Iterable[Node], step: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """Nodes, those that a step leads to, and so on."""
+def _closure(nodes: Iterable[Node], step: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Return the transitive closure of nodes under `step`."""
     found: set[Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -115,12 +113,12 @@ def _reached(nodes: Iterable[Node], step: Callable[[Node], Iterable[Node]]) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Lowering:
-    """Writes nodes in blocks.
+    """The lowering of a graph's nodes in NCHWc.
 
     Args:
-        graph: Which they are of.
-        nodes: Those that are.
-        sums: Of neighbouring channels.
+        graph: The graph.
+        nodes: The nodes to compute in NCHWc.
+        sums: Those that sum neighbouring channels.
     """
 
     graph: Graph
@@ -129,49 +127,50 @@ class _Lowering:
     _laid: dict[Value, Tensor] = field(default_factory=dict)
 
     def lower(self, e: Emitter, node: Node, *operands: Any) -> Tensor:
-        """Write a node; what it returns lies in blocks if no other nodes read it."""
+        """Write a node; its result is in NCHWc if only nodes in NCHWc read it."""
         if node.op == "conv2d":
-            made = self._convolved(e, node, *operands)
-        elif node.op == "relu" and self._takes_along(e, node):
+            made = self._convolve(e, node, *operands)
+        elif node.op == "relu" and self._fuse_relu(e, node):
             made = self._laid[next(node.operands)]
-        elif _puts_first(node):
+        elif _is_to_nchw(node):
             made = _on_blocks(e, "ReorderInput", *operands, channels_last=1)
         else:
             pairs = zip(node.inputs, operands, strict=True)
-            given = [self._in_blocks(e, *pair) for pair in pairs]
-            if _puts_last(node):
+            in_blocks = [self._in_blocks(e, *pair) for pair in pairs]
+            if _is_to_nhwc(node):
                 how = {"channels": node.output.shape[3], "channels_last": 1}
-                return _on_blocks(e, "ReorderOutput", *given, **how)
-            made = self._written(e, node, given)
+                return _on_blocks(e, "ReorderOutput", *in_blocks, **how)
+            made = self._write(e, node, in_blocks)
         value = node.output
         self._laid[value] = made
         readers = self.graph.readers.get(value, ())
-        is_inside = all(reader in self.nodes and not _puts_first(reader) for reader in readers)
+        is_inside = all(reader in self.nodes and not _is_to_nchw(reader) for reader in readers)
         if is_inside and value not in self.graph.results:
             return made
         return _on_blocks(e, "ReorderOutput", made, channels=value.shape[1])
 
-    def _takes_along(self, e: Emitter, node: Node) -> bool:
-        """Have the convolution before an activation compute it, too, if nothing else reads that."""
+    def _fuse_relu(self, e: Emitter, node: Node) -> bool:
+        """Add relu to the convolution before it, if that has no other reader."""
         (source,) = node.operands
         maker = self.graph.producers.get(source)
         if maker is None or maker not in self.nodes or self.graph.uses[source] > 1:
             return False
         laid = self._laid[source].name
         written = next(made for made in reversed(e.nodes) if laid in made.output)
-        if written.op_type != "Conv":  # a sum is made by one, too, but seen from another side
+        if written.op_type != "Conv":  # a sum of neighbours ends in a Reshape behind its Conv
             return False
         written.attribute.append(helper.make_attribute("activation", "Relu"))
         return True
 
-    def _in_blocks(self, e: Emitter, value: Value | None, given: Tensor | None) -> Tensor | None:
-        if value is None or given is None or _is_number(self.graph, value):
-            return given
+    def _in_blocks(self, e: Emitter, value: Value | None, tensor: Tensor | None) -> Tensor | None:
+        """Return an operand in NCHWc; convert it if need be."""
+        if value is None or tensor is None or _is_number(self.graph, value):
+            return tensor
         if value not in self._laid:
-            self._laid[value] = _on_blocks(e, "ReorderInput", given)
+            self._laid[value] = _on_blocks(e, "ReorderInput", tensor)
         return self._laid[value]
 
-    def _written(self, e: Emitter, node: Node, operands: list[Tensor | None]) -> Tensor:
+    def _write(self, e: Emitter, node: Node, operands: list[Tensor | None]) -> Tensor:
         first = len(e.nodes)
         (made,) = lower(e, node, operands)
         for written in e.nodes[first:]:
@@ -179,14 +178,14 @@ class _Lowering:
                 written.domain = DOMAIN
         return made
 
-    def _convolved(
+    def _convolve(
         self, e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None
     ) -> Tensor:
         source, *others = node.operands
         weights, *shift = (self.graph.constants[value] for value in others)
         weights = weights.transpose([node.attrs["filter_layout"].index(c) for c in "oihw"])
-        if node in self.sums and len(weights) > REACH * block_size():
-            return self._summed(e, node.output, self._in_blocks(e, source, x), weights, *shift)
+        if node in self.sums and len(weights) > SUM_BLOCKS * block_size():
+            return self._sum(e, node.output, self._in_blocks(e, source, x), weights, *shift)
         is_direct = node.attrs["groups"] == 1 and weights.shape[1] < block_size()
         laid = x if is_direct else self._in_blocks(e, source, x)
         taps = e.weight(_filters(weights, is_direct or weights.shape[1] == 1))
@@ -195,10 +194,10 @@ class _Lowering:
         e.nodes[-1].domain = DOMAIN
         return made
 
-    def _summed(
+    def _sum(
         self, e: Emitter, value: Value, x: Tensor | None, weights: Array, shift: Array | None = None
     ) -> Tensor:
-        """Sums over neighbours: blocks as rows, places as columns, a window of some rows."""
+        """Write sums over neighbouring channels as a convolution over blocks (rows) and pixels."""
         assert x is not None
         size = block_size()
         batch, channels, height, width = value.shape
@@ -206,23 +205,23 @@ class _Lowering:
         rows = e.reshape(x, seen, value.shape)
         middle = channels // size // 2 * size
         band = weights[middle : middle + size, middle - size : middle + 2 * size, 0, 0]
-        taps = band.reshape(size, REACH, size).transpose(0, 2, 1)[..., np.newaxis]
+        taps = band.reshape(size, SUM_BLOCKS, size).transpose(0, 2, 1)[..., np.newaxis]
         filters = e.weight(_filters(taps, False))
         bias = None if shift is None else e.weight(shift[:size])
-        how = {"kernel_shape": [REACH, 1], "pads": [1, 0, 1, 0]}
+        how = {"kernel_shape": [SUM_BLOCKS, 1], "pads": [1, 0, 1, 0]}
         made = _on_blocks(e, "Conv", rows, filters, bias, **how)
         return e.reshape(made, value.shape, seen)
 
 
 def _on_blocks(e: Emitter, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
-    """An operator on blocks."""
+    """Write an operator of the NCHWc domain."""
     made = e.op(kind, *operands, **attributes)
     e.nodes[-1].domain = DOMAIN
     return made
 
 
 def _filters(weights: Array, whole: bool) -> Array:
-    """Filters as blocks want them: outputs in blocks, and inputs too unless they are `whole`."""
+    """Lay out filters with outputs in blocks, and inputs too unless `whole`."""
     size = block_size()
     outer, inner, *window = weights.shape
     inside = 1 if whole else size
@@ -231,9 +230,9 @@ def _filters(weights: Array, whole: bool) -> Array:
 
 
 def _follows(graph: Graph, node: Node) -> bool:
-    """Whether a node stays in the blocks of what it reads, or lays these out with channels last."""
+    """Whether a node computes in the NCHWc of its operand, or converts that to NHWC."""
     (source, *_) = node.operands
-    if _puts_last(node):
+    if _is_to_nhwc(node):
         return _has_blocks(source)
     if not _may_be_in_blocks(graph, node):
         return False
@@ -250,7 +249,7 @@ def _may_be_in_blocks(graph: Graph, node: Node) -> bool:
         return _convolves_blocks(graph, node)
     if node.op in POOLINGS:
         return _has_blocks(next(node.operands)) and _is_one_operator(node)
-    if _puts_first(node):
+    if _is_to_nchw(node):
         return True
     return REGISTRY[node.op].elementwise and all(
         (operand.data_type, operand.shape) == (value.data_type, value.shape)
@@ -261,13 +260,13 @@ def _may_be_in_blocks(graph: Graph, node: Node) -> bool:
 
 def _is_number(graph: Graph, value: Value) -> bool:
     """Whether a value is a constant of one element, which has no layout."""
-    return value in graph.constants and value.size == 1 and value.rank <= IMAGE
+    return value in graph.constants and value.size == 1 and value.rank <= IMAGE_RANK
 
 
 def _has_blocks(value: Value) -> bool:
     return (
         value.data_type == "float32"
-        and value.rank == IMAGE
+        and value.rank == IMAGE_RANK
         and not is_open(value.shape[1:])
         and value.shape[1] % block_size() == 0
     )
@@ -281,7 +280,7 @@ def _is_one_operator(node: Node) -> bool:
 
 
 def _convolves_blocks(graph: Graph, node: Node) -> bool:
-    """Whether there is a kernel for a convolution in blocks."""
+    """Whether ONNX Runtime has an NCHWc kernel for a convolution."""
     attrs, (source, *others) = node.attrs, node.operands
     if attrs["input_layout"] != "nchw":
         return False
@@ -295,16 +294,16 @@ def _convolves_blocks(graph: Graph, node: Node) -> bool:
     return of_each_channel or (inner % size == 0 and outer // groups % size == 0)
 
 
-def _puts_first(node: Node) -> bool:
-    return node.op == "transpose" and node.attrs["permutation"] == FIRST
+def _is_to_nchw(node: Node) -> bool:
+    return node.op == "transpose" and node.attrs["permutation"] == TO_NCHW
 
 
-def _puts_last(node: Node) -> bool:
-    return node.op == "transpose" and node.attrs["permutation"] == LAST
+def _is_to_nhwc(node: Node) -> bool:
+    return node.op == "transpose" and node.attrs["permutation"] == TO_NHWC
 
 
 def _multiplies_rows(graph: Graph, node: Node) -> bool:
-    """Whether a node is a large product of rows that were laid out as an image for it."""
+    """Whether a node is a large product of rows that a pass reshaped to an image."""
     if node.op != "conv2d" or not _has_rows(graph, node):
         return False
     maker = graph.producers.get(next(node.operands))
@@ -319,12 +318,12 @@ def _has_rows(graph: Graph, node: Node) -> bool:
         tuple(window) == (1, 1)
         and source.shape[3] == 1
         and filters in graph.constants
-        and filters.size >= MANY
+        and filters.size >= MIN_WEIGHTS
     )
 
 
 def _sums_neighbours(graph: Graph, node: Node) -> bool:
-    """Whether a node sums neighbouring channels at each place, with the same weights for all."""
+    """Whether a node sums neighbouring channels with weights that are the same for all channels."""
     if node.op != "conv2d" or node.attrs["groups"] != 1 or any(node.attrs["padding"]):
         return False
     source, filters, *shift = node.operands
@@ -341,7 +340,7 @@ def _sums_neighbours(graph: Graph, node: Node) -> bool:
 
 
 def _is_band(weights: Array) -> bool:
-    """Whether a matrix has the same numbers along each diagonal, and 0 far from the middle one."""
+    """Whether a matrix is a band matrix with constant diagonals."""
     size = len(weights)
     if size <= block_size() or weights[0, -1] or weights[-1, 0]:
         return False

@@ -1,9 +1,8 @@
-"""What ONNX Runtime's CPU kernels compute otherwise than WebNN says, though ONNX would do.
+"""Nodes that ONNX Runtime's CPU kernels compute differently from WebNN, and replacements for them.
 
-What stays: float16 is computed in float32 and rounded where a result leaves the session, so that
-what overflows between two nodes may be finite here; the far tail of gelu is right to 1e-7, and
-x * sigmoid(x) to x * 2e-7; NaN among numbers may be passed over where the greatest or least of them
-is looked for; and infinities count in a linear interpolation whose weight for them is 0.
+Accepted differences: float16 is computed in float32 and rounded at the outputs, so intermediate
+results do not overflow. The far tail of gelu is off by 1e-7, and x * sigmoid(x) by x * 2e-7.
+Maxima and minima may ignore NaN. A linear interpolation propagates infinities of weight 0.
 """
 
 from __future__ import annotations
@@ -19,20 +18,21 @@ from webnn_py.ir import Graph, Node
 PACKED = frozenset(PACKED_4BIT)
 
 INEXACT = {
-    # It multiplies x by scale / deviation and adds bias - mean * scale / deviation, which cancel.
+    # It adds x * scale / deviation and bias - mean * scale / deviation, which may cancel.
     "batch_normalization": FLOATS,
-    # Large numbers lose bits, and sums out of range saturate.
+    # Large numbers lose bits, and sums saturate instead of wrapping.
     **dict.fromkeys(("reduce_l1", "reduce_product", "reduce_sum_square"), ("int32", "int64")),
-    # Of two numbers whose upper halves differ it may take the wrong one.
+    # It may choose the wrong one of two numbers whose upper 32 bits differ.
     **dict.fromkeys(("reduce_max", "reduce_min"), ("int64",)),
 }
-"""By operator, for which data types of its first operand."""
+"""Data types of the first operand for which an operator is not exact."""
 
 
 def is_exact(node: Node) -> bool:
-    """Whether ONNX Runtime can be trusted with a node.
+    """Whether ONNX Runtime computes a node as WebNN specifies.
 
-    What has 4 bits has one element a byte here, and two of them there: constants alone are packed.
+    4-bit integers are refused except in dequantize_linear: ONNX Runtime packs two in a byte, and
+    only constants can be packed.
     """
     types = [value.data_type for value in (*node.operands, *node.outputs)]
     has_4_bits = not PACKED.isdisjoint(types) and node.op != "dequantize_linear"
@@ -40,15 +40,15 @@ def is_exact(node: Node) -> bool:
 
 
 def _sigmoid(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """ONNX Runtime's is right to 1e-7; far from 0 that is no digit at all."""
+    """Write 1 / (1 + exp(-x)): ONNX Runtime's Sigmoid has an absolute error of 1e-7."""
     return e.op("Reciprocal", e.op("Add", e.op("Exp", e.op("Neg", x)), e.like(1, x)))
 
 
 def swishes(graph: Graph) -> Mapping[Node, Lowering]:
-    """Lowerings of sigmoids that nothing reads but x * sigmoid(x), as ONNX Runtime's own.
+    """Return lowerings to Sigmoid for sigmoids that only occur in x * sigmoid(x).
 
-    These are right to 2e-7, and so is the product, as a part of x. Both are one node to it, which
-    leaves channels in their blocks: as five nodes they took a fifth of a detector's run.
+    The product's error is x * 2e-7. ONNX Runtime fuses both nodes into one and stays in the NCHWc
+    layout; as five nodes they took a fifth of a detector's run.
     """
     return {
         node: lambda e, node, x: e.op("Sigmoid", x)
@@ -63,7 +63,7 @@ def swishes(graph: Graph) -> Mapping[Node, Lowering]:
 
 
 def _sign(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """ONNX Runtime's looks at half the bits of int64, and takes NaN of float16 for 0."""
+    """Write Sign; ONNX Runtime's reads 32 bits of int64 and returns 0 for float16 NaN."""
     if x.data_type == "int64":
         return e.greater(e.smaller(x, e.like(1, x)), e.like(-1, x))
     wide = e.cast(x, "float32") if x.data_type == "float16" else x
@@ -73,12 +73,12 @@ def _sign(e: Emitter, node: Node, x: Tensor) -> Tensor:
 def _quantize_linear(
     e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor
 ) -> Tensor | list[Tensor]:
-    """ONNX Runtime's takes infinities of float16 for the least integer."""
+    """Write QuantizeLinear in float32: float16 infinities would become the least integer."""
     return quantize_linear(e, node, e.cast(x, "float32"), e.cast(scale, "float32"), zero)
 
 
 def _reduce_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """ONNX Runtime's loses bits of large integers, and saturates; its running sums do not."""
+    """Write integer sums as CumSum, which is exact, while ReduceSum loses bits and saturates."""
     if x.data_type not in ("int32", "int64"):
         return reduced(e, node, "ReduceSum", x)
     axes = node.attrs["axes"]
@@ -96,4 +96,4 @@ INSTEAD: dict[str, Lowering] = {
     "sigmoid": _sigmoid,
     "sign": _sign,
 }
-"""What is composed, though ONNX has an operator for it."""
+"""Lowerings that replace ONNX operators which ONNX Runtime computes differently."""

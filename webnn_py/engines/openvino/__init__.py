@@ -1,4 +1,4 @@
-"""The engine that runs graphs by OpenVINO, on the CPU."""
+"""The engine that runs graphs with OpenVINO on the CPU."""
 
 from __future__ import annotations
 

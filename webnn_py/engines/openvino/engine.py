@@ -1,4 +1,4 @@
-"""OpenVinoEngine: a graph as one compiled model, on arrays that are neither copied in nor out."""
+"""The engine that compiles a graph to one OpenVINO model and runs it without copying arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnn_py.engines.openvino.openvino_import import new_core, openvino
 from webnn_py.engines.openvino.unsupported import (
     INSTEAD,
     is_exact,
-    is_exact_joined,
+    is_exact_fused,
     is_exact_open,
 )
 from webnn_py.ir import Array, Graph, Node, Value
@@ -30,39 +30,39 @@ from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PRODUCTS
 
 IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
-"""Where OpenVINO looks for external data at an address: their offset."""
+"""Location of external data in memory; its offset is the address."""
 
 
-PRIMITIVES = "CPU_RUNTIME_CACHE_CAPACITY"
-"""How many pieces of code a model keeps that are made for sizes, each some 100 KB."""
-MOST_PRIMITIVES = 5000
-"""As many as OpenVINO keeps by itself: 1 GB, of a single product of ever new sizes."""
-MOST_KEPT = 32
-"""So many for each node: half the sets of sizes that other engines' graphs stay compiled for."""
-JOINED = "SNIPPETS_MODE"
-"""Whether elementwise nodes that read each other become one piece of code."""
-LONGEST_JOINED = 128
-"""Nodes in a row up to which they do: a second's work; three times as many take 27 times that."""
+CACHE_CAPACITY_OPTION = "CPU_RUNTIME_CACHE_CAPACITY"
+"""Option for the number of cached kernels for specific sizes; each takes about 100 KB."""
+MAX_CACHED_KERNELS = 5000
+"""OpenVINO's default; a single product with ever new sizes can fill it with 1 GB."""
+MAX_CACHED_KERNELS_PER_NODE = 32
+"""Half the number of sets of sizes for which other engines' graphs stay compiled."""
+SNIPPETS_OPTION = "SNIPPETS_MODE"
+"""Option that fuses chains of elementwise nodes into one kernel."""
+MAX_SNIPPET_NODES = 128
+"""Longest chain to fuse, which takes a second to build; three times the length takes 27 s."""
 
 
 @calls_libraries("__init__")
 class CompiledModel:
-    """OpenVINO's compiled model of a graph, and what it is given.
+    """OpenVINO's compiled model of a graph, with its ports and weights.
 
     Args:
-        graph: What to run; for any sizes that its open dimensions have.
-        core: OpenVINO's.
-        threads: That compute one run; as many as there are cores if None.
+        graph: The graph; the model accepts all sizes of its open dimensions.
+        core: The OpenVINO core.
+        threads: Threads that compute one run; None for one on each core.
 
     Attributes:
-        compiled: OpenVINO's.
-        inputs: Its ends, in the graph's order; None of an input that nothing reads.
-        outputs: The same; None of a result that follows from no input.
-        fixed: The places of those, and their ends.
-        weights: What it has the addresses of.
+        compiled: OpenVINO's compiled model.
+        inputs: Input ports in the graph's order; None for an unused input.
+        outputs: Output ports in the graph's order; None for a constant result.
+        fixed: Index and port of each constant result.
+        weights: Arrays whose addresses the model uses.
 
     Raises:
-        NotLowered: ONNX does not compute it for all open sizes.
+        NotLowered: ONNX cannot express the graph for all open sizes.
     """
 
     def __init__(self, graph: Graph, core: Any, threads: int | None) -> None:
@@ -91,11 +91,11 @@ class CompiledModel:
 
 @calls_libraries("run")
 class OpenVinoExecutable(HostExecutable):
-    """A model at some sizes, and for each thread a request with arrays bound to it.
+    """A compiled model for fixed sizes, with one inference request for each thread.
 
     Args:
-        model: What to run.
-        graph: What it computes, without open dimensions.
+        model: The compiled model.
+        graph: The graph that it computes, without open dimensions.
     """
 
     def __init__(self, model: CompiledModel, graph: Graph) -> None:
@@ -104,13 +104,13 @@ class OpenVinoExecutable(HostExecutable):
         self._listing = str(graph)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run a request on the arrays; a thread that has the same ones again binds none anew."""
+        """Run this thread's request; bind the arrays unless they are those of its last run."""
         places = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
         local: Any = self._local
         if getattr(local, "places", None) != places:
             self._bind(local, places, [*inputs, *outputs])
         local.request.infer()
-        for i, port in self._model.fixed:  # OpenVINO writes them nowhere else
+        for i, port in self._model.fixed:  # OpenVINO does not write constant results to our arrays
             np.copyto(outputs[i], local.request.get_tensor(port).data)
 
     def _bind(self, local: Any, places: list[int], arrays: Sequence[Array]) -> None:
@@ -124,21 +124,22 @@ class OpenVinoExecutable(HostExecutable):
         local.places = places
 
     def describe(self) -> str:
-        """The graph's listing."""
+        """Return the graph's listing."""
         return self._listing
 
     def memory_use(self) -> MemoryUse:
-        """The weights that the model has by their addresses, which all sizes share."""
+        """Return the memory of the weights, which the executables of all sizes share."""
         return {id(array): array.nbytes for array in self._model.weights}
 
 
 def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
-    """Runs of one thread each run at once; those of more wait for each other."""
+    """Return OpenVINO's options: one stream for each run that fits the processor's cores."""
     settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
-    if _longest_row(graph) > LONGEST_JOINED and not any(map(is_exact_joined, graph.nodes)):
-        settings[JOINED] = "DISABLE"
+    if _longest_chain(graph) > MAX_SNIPPET_NODES and not any(map(is_exact_fused, graph.nodes)):
+        settings[SNIPPETS_OPTION] = "DISABLE"
     if graph.open_sizes:
-        settings[PRIMITIVES] = str(min(MOST_KEPT * len(graph.nodes), MOST_PRIMITIVES))
+        capacity = min(MAX_CACHED_KERNELS_PER_NODE * len(graph.nodes), MAX_CACHED_KERNELS)
+        settings[CACHE_CAPACITY_OPTION] = str(capacity)
     if threads is not None:
         streams = max((os.cpu_count() or 1) // threads, 1)
         settings["NUM_STREAMS"] = str(streams)
@@ -146,8 +147,8 @@ def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
     return settings
 
 
-def _longest_row(graph: Graph) -> int:
-    """The most nodes that read one another and compute or move elements one by one."""
+def _longest_chain(graph: Graph) -> int:
+    """Return the length of the longest chain of elementwise and movement nodes."""
     lengths: dict[Value, int] = {}
     for node in graph.nodes:
         op = REGISTRY[node.op]
@@ -158,21 +159,21 @@ def _longest_row(graph: Graph) -> int:
 
 
 def _by_name(ports: Sequence[Any]) -> dict[str, Any]:
-    """A model's ends by their names; an input that nothing reads has none."""
+    """Return a model's ports by their names; an unused input has no port."""
     return {name: port for port in reversed(ports) for name in port.names}
 
 
 def _constant_results(graph: Graph) -> set[int]:
-    """The places of results that follow from no input."""
-    following: set[Value] = set(graph.inputs)
+    """Return the indices of results that depend on no input."""
+    dependent: set[Value] = set(graph.inputs)
     for node in graph.nodes:
-        if not following.isdisjoint(node.operands):
-            following.update(node.outputs)
-    return {i for i, (_, value) in enumerate(graph.outputs) if value not in following}
+        if not dependent.isdisjoint(node.operands):
+            dependent.update(node.outputs)
+    return {i for i, (_, value) in enumerate(graph.outputs) if value not in dependent}
 
 
 class _Writable:
-    """The memory of an array, which OpenVINO refuses where it is read-only."""
+    """A writable view of a read-only array, because OpenVINO refuses read-only memory."""
 
     __slots__ = ("__array_interface__",)
 
@@ -182,20 +183,20 @@ class _Writable:
 
 
 def _tensor(array: Array) -> Any:
-    """OpenVINO's tensor over an array's memory."""
+    """Create an OpenVINO tensor that shares an array's memory."""
     writable = array if array.flags.writeable else np.asarray(_Writable(array))
     return openvino.Tensor(writable, shared_memory=True)
 
 
 class OpenVinoEngine(HostEngine):
-    """Runs what OpenVINO's CPU plugin computes as WebNN says.
+    """The engine for nodes that OpenVINO's CPU plugin computes as WebNN specifies.
 
     Args:
-        threads: That compute one run; as many as there are cores if not given.
+        threads: Threads that compute one run; default: one on each core.
 
     Raises:
-        ValidationError: `threads` is no number from 1.
-        InvalidStateError: This is a child process, and the parent had loaded OpenVINO.
+        ValidationError: `threads` is not a positive integer.
+        InvalidStateError: This is a forked child process whose parent had imported OpenVINO.
     """
 
     name = "openvino"
@@ -208,7 +209,7 @@ class OpenVinoEngine(HostEngine):
         self._core = new_core()
 
     def supports(self, node: Node) -> bool:
-        """Whether ONNX has operators for the node that OpenVINO computes as WebNN says."""
+        """Whether ONNX can express the node and OpenVINO computes it as WebNN specifies."""
         if not is_exact(node):
             return False
         try:
@@ -218,10 +219,10 @@ class OpenVinoEngine(HostEngine):
         return True
 
     def compile(self, graph: Graph) -> HostExecutable:
-        """Make a compiled model.
+        """Compile a graph.
 
         Raises:
-            CannotCompile: OpenVINO fails over it.
+            CannotCompile: OpenVINO cannot compile it.
         """
         try:
             return OpenVinoExecutable(CompiledModel(graph, self._core, self._threads), graph)
@@ -229,10 +230,10 @@ class OpenVinoEngine(HostEngine):
             raise CannotCompile(describe_error(error)) from error
 
     def compile_open(self, graph: Graph) -> AtSizes | None:
-        """Make a compiled model for all sizes; what is not exact at some is compiled for these.
+        """Compile a graph for all sizes; sizes for which OpenVINO is not exact raise CannotCompile.
 
         Raises:
-            NotLowered: ONNX does not compute it for all sizes.
+            NotLowered: ONNX cannot express the graph for all sizes.
         """
         if not all(map(is_exact_open, graph.nodes)):
             return None

@@ -1,4 +1,4 @@
-"""OpenVINO itself, without what it tells its makers, and as a child process has it."""
+"""Imports OpenVINO without its telemetry, and refuses it in forked child processes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _owner = os.getpid()
 
 
 def new_core() -> openvino.Core:
-    """What reads and compiles models.
+    """Create the object that reads and compiles models.
 
     Raises:
-        InvalidStateError: This is a child process, and the parent had loaded OpenVINO.
+        InvalidStateError: This is a forked child process whose parent had imported OpenVINO.
     """
     if os.getpid() != _owner:
         raise InvalidStateError(f"OpenVINO, which has threads, {fork_guard.FORKED}")

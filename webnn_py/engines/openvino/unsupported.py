@@ -1,8 +1,8 @@
-"""What OpenVINO's CPU plugin computes otherwise than WebNN says, though ONNX would do.
+"""Nodes that OpenVINO's CPU plugin computes differently from WebNN, and replacements for them.
 
-What stays is in `OF_FINITE`; that float16 is computed in float32, and maxima of pools and positions
-know no NaN, as by ONNX Runtime; that a NaN makes its own element of a softmax NaN alone; and that a
-quotient is a product with the reciprocal.
+Accepted differences: those of `FINITE_ONLY`. float16 is computed in float32. max_pool2d, arg_max
+and arg_min ignore NaN, as in ONNX Runtime. In a softmax, NaN affects only its own element. A
+quotient is computed as a product with the reciprocal.
 """
 
 from __future__ import annotations
@@ -21,57 +21,57 @@ from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
 
-HELD = (*FLOATS, "int32", "int8", "uint8")
-"""Data types that it holds as they are; wider integers become int32."""
+EXACT_TYPES = (*FLOATS, "int32", "int8", "uint8")
+"""Data types that OpenVINO stores exactly; it converts wider integers to int32."""
 
-MOVED = ("movement", "indexing")
-"""Families of operators that are right for integers; sums saturate, int32 passes by float32."""
+INTEGER_FAMILIES = ("movement", "indexing")
+"""Families whose operators are exact for integers; arithmetic saturates or goes through float32."""
 
-OF_INTEGERS = ("cast", "dequantize_linear", "identity", "quantize_linear", "where")
-"""Other operators that it computes of integers, too."""
+INTEGER_OPERATORS = ("cast", "dequantize_linear", "identity", "quantize_linear", "where")
+"""Other operators that are exact for integers."""
 
-OF_BITS = ("logical_and", "logical_not", "logical_or", "logical_xor")
-"""The same, which know 0 and others alone."""
+LOGICAL_OPERATORS = ("logical_and", "logical_not", "logical_or", "logical_xor")
+"""Operators that are exact for integers because they only distinguish 0 from other numbers."""
 
 INEXACT = {
-    # Too far from WebNN's.
+    # Its error exceeds WebNN's tolerance.
     "gru": FLOATS,
-    # It fails where it joins them with what follows.
+    # It fails to fuse these with the nodes behind them.
     **dict.fromkeys(("slice", "split"), ("int32", "int8", "uint8")),
 }
-"""By operator, for which data types of its first operand."""
+"""Data types of the first operand for which an operator is not exact."""
 
-OF_FINITE = ("clamp", "gelu", "hard_sigmoid", "relu")
-"""Operators that it computes of numbers alone: NaN and, by gelu, infinities become what they may.
+FINITE_ONLY = ("clamp", "gelu", "hard_sigmoid", "relu")
+"""Operators that are exact for finite numbers only: NaN, and infinities in gelu, give any result.
 
-They are not given to the reference, as OpenVINO's speed is that it does them with what precedes.
+They run on OpenVINO nevertheless, because its speed comes from fusing them with the node before.
 """
 
 
 def is_exact(node: Node) -> bool:
-    """Whether OpenVINO can be trusted with a node."""
+    """Whether OpenVINO computes a node as WebNN specifies."""
     types = [value.data_type for value in (*node.operands, *node.outputs)]
-    if not set(types) <= set(HELD) or types[0] in INEXACT.get(node.op, ()):
+    if not set(types) <= set(EXACT_TYPES) or types[0] in INEXACT.get(node.op, ()):
         return False
-    if node.op == "conv2d" and _is_mistaken(node):
+    if node.op == "conv2d" and _is_miscompiled(node):
         return False
-    if types[0] in FLOATS or node.op in (*OF_INTEGERS, *OF_BITS):
+    if types[0] in FLOATS or node.op in (*INTEGER_OPERATORS, *LOGICAL_OPERATORS):
         return True
-    return REGISTRY[node.op].family in MOVED
+    return REGISTRY[node.op].family in INTEGER_FAMILIES
 
 
 def is_exact_open(node: Node) -> bool:
-    """Whether OpenVINO can be trusted with a node of open dimensions, too.
+    """Whether OpenVINO is exact for a node with open dimensions.
 
-    It computes int32 in float32 then: the highest one becomes the lowest.
+    It then computes int32 in float32, which turns the highest integer into the lowest.
     """
     return all(value.data_type != "int32" for value in node.outputs)
 
 
-def is_exact_joined(node: Node) -> bool:
-    """Whether a node is exact only as OpenVINO joins it with others.
+def is_exact_fused(node: Node) -> bool:
+    """Whether a node is exact only when OpenVINO fuses it with others.
 
-    By itself, its conversion to integers does not saturate.
+    Unfused, its conversion to integers does not saturate.
     """
     if node.op == "cast":
         (x,) = node.operands
@@ -79,12 +79,12 @@ def is_exact_joined(node: Node) -> bool:
     return node.op in ("dequantize_linear", "quantize_linear")
 
 
-def _is_mistaken(node: Node) -> bool:
-    """Convolutions that OpenVINO optimizes wrongly.
+def _is_miscompiled(node: Node) -> bool:
+    """Whether OpenVINO optimizes a convolution wrongly.
 
-    Where windows lie in the padding alone, it forgets the padding, as it moves strides of windows
-    of one element before what precedes, or reads what is not there, and ends the process. Results
-    of one channel that are one element wide come out of a kernel for wider ones.
+    If a window lies wholly in the padding, OpenVINO ignores the padding of 1 x 1 filters with
+    strides, or reads out of bounds and crashes. For one input channel and an output width of 1, it
+    uses a kernel for wider results.
     """
     attrs, (x, filter, *_) = node.attrs, node.operands
     window = dims(filter.shape, attrs["filter_layout"], "hw")
@@ -97,7 +97,7 @@ def _is_mistaken(node: Node) -> bool:
 
 
 def _abs(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """OpenVINO writes its own where a concat lies, though others read that."""
+    """Write LeakyRelu: OpenVINO's Abs overwrites the memory of a concat that other nodes read."""
     return e.op("LeakyRelu", x, alpha=-1.0)
 
 
@@ -114,7 +114,7 @@ def _greater_or_equal(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _hard_sigmoid(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """OpenVINO's own takes no factor of 0."""
+    """Write Mul, Add and Clip: OpenVINO's HardSigmoid rejects alpha = 0."""
     line = e.op(
         "Add", e.op("Mul", x, e.like(node.attrs["alpha"], x)), e.like(node.attrs["beta"], x)
     )
@@ -130,21 +130,21 @@ def _min(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _prelu(e: Emitter, node: Node, x: Tensor, slope: Tensor) -> Tensor:
-    """OpenVINO takes slopes of one dimension for those of channels, the second dimension."""
+    """Write PRelu with a slope of full rank: OpenVINO reads a 1-D slope as one per channel."""
     whole, factors = node.operands
-    lacking = range(whole.rank - factors.rank)
-    full = e.op("Unsqueeze", slope, e.constant(lacking)) if lacking else slope
+    missing = range(whole.rank - factors.rank)
+    full = e.op("Unsqueeze", slope, e.constant(missing)) if missing else slope
     return prelu(e, node, x, full)  # type: ignore[return-value]
 
 
 def _softplus(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """OpenVINO's own is off by 2e-6, and below 0 for what is far below it."""
+    """Write Exp and Log: OpenVINO's Softplus is off by 2e-6 and negative far below 0."""
     far = _exp(e, node, e.op("Neg", _abs(e, node, x)))
     return e.op("Add", e.op("Relu", x), e.op("Log", e.op("Add", far, e.like(1, x))))
 
 
 def _resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Linear by the two elements around, along each axis: OpenVINO's own takes thrice the time."""
+    """Write linear resizing as gathers and products, three times as fast as OpenVINO's Resize."""
     (whole,) = node.inputs
     assert whole is not None
     if node.attrs["mode"] != "linear" or is_open((*whole.shape, *node.output.shape)):
@@ -171,16 +171,16 @@ def _resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 
 def _choice(e: Emitter, a: Tensor, b: Tensor, second: Tensor) -> Tensor:
-    """Of two numbers, or what is none among them."""
+    """Select `b` where `second`, else `a`; return NaN if either is NaN."""
     return e.where(e.op("IsNaN", b, to="bool"), b, e.where(second, b, a))
 
 
 def _extreme(kind: str, end: float) -> Lowering:
-    """A reduction to the greatest or least that knows NaN and infinities.
+    """Return a lowering of reduce_max or reduce_min that is exact for NaN and infinities.
 
     Args:
-        kind: ONNX's operator.
-        end: Its result where nothing else is, such as -inf of the greatest.
+        kind: The ONNX operator.
+        end: Its identity element, such as -inf for ReduceMax.
     """
 
     def function(e: Emitter, node: Node, x: Tensor) -> Tensor:
@@ -211,4 +211,4 @@ INSTEAD: dict[str, Lowering] = {
     "resample2d": _resample2d,
     "softplus": _softplus,
 }
-"""What is composed, as OpenVINO's own are wrong, or take NaN and infinities for numbers."""
+"""Lowerings that replace OpenVINO operators with wrong results, often for NaN and infinities."""

@@ -1,4 +1,4 @@
-"""The reference engine: NumPy, the living definition of each operator."""
+"""The reference engine, which defines each operator in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a graph node by node with NumPy."""
+"""The engine that runs a graph node by node with NumPy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NodeFunction = Callable[[Node, Sequence[Any]], Any]
 
 @functools.cache
 def function_of(op: Operator) -> NodeFunction:
-    """What computes a node of `op` from its operands' arrays, in declaration order."""
+    """Return the function that computes a node from its operands' arrays."""
     if op.numpy is not None:
         return functools.partial(_elementwise, op.numpy)
     if op.reduce_numpy is not None:
@@ -43,7 +43,7 @@ def _elementwise(function: Callable[..., Array], node: Node, arrays: Sequence[Ar
     (output,) = node.outputs
 
     def compute(*parts: Array) -> Array:
-        return _exact(output.data_type, np.asarray(function(*parts, **node.attrs)))
+        return _cast(output.data_type, np.asarray(function(*parts, **node.attrs)))
 
     return elementwise(compute, arrays, dtypes.DTYPES[output.data_type].numpy)
 
@@ -59,50 +59,50 @@ def _reduce(function: Callable[..., Array], node: Node, arrays: Sequence[Array])
 
 
 def evaluate(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The outputs of one node, each of just its value's data type and shape.
+    """Compute the outputs of one node, in their declared data types and shapes.
 
     Raises:
-        OperationError: It does not fit into memory, or has no result.
+        OperationError: The node needs too much memory, or has no result.
     """
     with np.errstate(all="ignore"):
-        return tuple(_computed(function_of(REGISTRY[node.op]), node, arrays))
+        return tuple(_compute(function_of(REGISTRY[node.op]), node, arrays))
 
 
-def _computed(function: NodeFunction, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    """As `evaluate`, with NumPy's warnings off already."""
+def _compute(function: NodeFunction, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
+    """Compute a node as `evaluate` does; the caller has disabled NumPy's warnings."""
     try:
         made = function(node, arrays)
         results = made if isinstance(made, (list, tuple)) else (made,)
         return [
-            _as(value.data_type, np.asarray(result))
+            _cast_by_parts(value.data_type, np.asarray(result))
             for result, value in zip(results, node.outputs, strict=True)
         ]
     except (MemoryError, ValueError, FloatingPointError) as error:
         raise OperationError(f"{titled(node.op, node.label)}: {error}") from error
 
 
-def _as(data_type: str, array: Array) -> Array:
-    wanted = dtypes.DTYPES[data_type].numpy
-    if array.dtype == wanted:
+def _cast_by_parts(data_type: str, array: Array) -> Array:
+    dtype = dtypes.DTYPES[data_type].numpy
+    if array.dtype == dtype:
         return array
-    return elementwise(functools.partial(_exact, data_type), [array], wanted)
+    return elementwise(functools.partial(_cast, data_type), [array], dtype)
 
 
-def _exact(data_type: str, array: Array) -> Array:
-    wanted = dtypes.DTYPES[data_type].numpy
-    return array if array.dtype == wanted else numeric.cast(array, data_type)
+def _cast(data_type: str, array: Array) -> Array:
+    dtype = dtypes.DTYPES[data_type].numpy
+    return array if array.dtype == dtype else numeric.cast(array, data_type)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One node; values are numbers, their places in a run's list of arrays.
+    """A node whose values are indices into a run's list of arrays.
 
     Attributes:
-        node: What is computed.
-        function: What computes it.
-        reads: Its operands; 0 for one that is not given.
-        writes: Its outputs.
-        drops: What nobody reads after it.
+        node: The node.
+        function: The function that computes it.
+        reads: Indices of its operands; 0 for an absent one.
+        writes: Indices of its outputs.
+        drops: Indices of the values that no later step reads.
     """
 
     node: Node
@@ -113,9 +113,9 @@ class _Step:
 
 
 class ReferenceExecutable(HostExecutable):
-    """A graph's nodes, and where a run has their arrays."""
+    """A graph as a list of steps."""
 
-    any_memory = True  # outputs are copied into when all is computed
+    any_memory = True  # outputs are copied at the end of a run
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -142,7 +142,7 @@ class ReferenceExecutable(HostExecutable):
         ]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Compute node by node; nothing is shared between calls."""
+        """Compute node by node; calls share no state."""
         arrays: list[Any] = [None, *inputs, *self._behind_inputs]
         with np.errstate(all="ignore"):
             for step in self._steps:
@@ -158,14 +158,14 @@ class ReferenceExecutable(HostExecutable):
 
     def _compute(self, step: _Step, arrays: list[Any]) -> None:
         operands = [arrays[place] for place in step.reads]
-        results = _computed(step.function, step.node, operands)
+        results = _compute(step.function, step.node, operands)
         for place, result in zip(step.writes, results, strict=True):
             arrays[place] = result
         for place in step.drops:
             arrays[place] = None
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
-        """A step for each node."""
+        """Run once and measure each node as a step."""
         arrays: list[Any] = [None, *inputs, *self._behind_inputs]
         with np.errstate(all="ignore"):
             steps = tuple(
@@ -179,24 +179,24 @@ class ReferenceExecutable(HostExecutable):
         return RunTime(steps, timed(lambda: self.run(inputs, outputs)), "host")
 
     def describe(self) -> str:
-        """The graph's listing."""
+        """Return the graph's listing."""
         return str(self._graph)
 
     def memory_use(self) -> MemoryUse:
-        """The constants."""
+        """Return the memory of the constants."""
         return {id(array): array.nbytes for array in self._graph.constants.values()}
 
 
 def _overlaps(array: Array, others: Sequence[Array]) -> bool:
-    """Whether an array may share memory with some others, as views of inputs do."""
+    """Whether an array may share memory with any of the others."""
     return any(np.may_share_memory(array, other) for other in others)
 
 
 class ReferenceEngine(HostEngine):
-    """Runs every operator on every data type that the specification allows."""
+    """The engine that runs every operator on every data type that the specification allows."""
 
     name = "reference"
 
     def compile(self, graph: Graph) -> HostExecutable:
-        """Nothing to compile; work out when arrays can be dropped."""
+        """Return the executable, which knows after which step each array can be freed."""
         return ReferenceExecutable(graph)

@@ -1,8 +1,8 @@
-"""NumPy functions of the operators whose declaration has none, by family.
+"""The NumPy functions of operators that are neither elementwise nor reductions.
 
-Each takes the operands and attributes by the names of the operator's declaration and returns the
-output, in any data type that holds it; the engine converts it. Floats are computed in float64,
-and sums of contiguous arrays: their order, and so the last bit, depends on how memory is laid out.
+Each function takes the operands and attributes by name. It may return the output in any data type
+that can represent it; the engine converts it. Floats are computed in float64. Sums are over
+contiguous arrays, because NumPy's order of summation depends on the memory layout.
 """
 
 from __future__ import annotations

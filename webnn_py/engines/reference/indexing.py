@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _inside(indices: Array, size: int) -> Array:
-    """Negative indices counted from the end, then all of them clamped to the dimension."""
+    """Count negative indices from the end, then clamp all to the dimension."""
     signed = indices.astype(np.int64)
     return np.clip(np.where(signed < 0, signed + size, signed), 0, size - 1)
 
@@ -22,12 +22,12 @@ def _coordinates(indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def gather(input: Array, indices: Array, axis: int) -> Array:
-    """Slices at indices along an axis."""
+    """Gather slices at indices along an axis."""
     return np.take(input, _inside(indices, input.shape[axis]), axis=axis)
 
 
 def gather_elements(input: Array, indices: Array, axis: int) -> Array:
-    """Elements at indices along an axis."""
+    """Gather elements at indices along an axis."""
 
     def rows(places: Array, part: Array) -> Array:
         taken: Array = np.take_along_axis(part, _inside(places, input.shape[axis]), axis=axis)
@@ -37,12 +37,12 @@ def gather_elements(input: Array, indices: Array, axis: int) -> Array:
 
 
 def gather_nd(input: Array, indices: Array) -> Array:
-    """Slices at coordinates."""
+    """Gather slices at coordinates."""
     return np.asarray(input[_coordinates(indices, input.shape)])
 
 
 def scatter_elements(input: Array, indices: Array, updates: Array, axis: int) -> Array:
-    """Elements put at indices along an axis."""
+    """Write elements at indices along an axis."""
 
     def rows(places: Array, part: Array, put: Array) -> Array:
         output = part.copy()
@@ -53,7 +53,7 @@ def scatter_elements(input: Array, indices: Array, updates: Array, axis: int) ->
 
 
 def scatter_nd(input: Array, indices: Array, updates: Array) -> Array:
-    """Slices put at coordinates."""
+    """Write slices at coordinates."""
     output = input.copy()
     output[_coordinates(indices, input.shape)] = updates
     return output

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.engines.reference.parts import TILE, parts
+from webnn_py.engines.reference.parts import TILE_ELEMENTS, parts
 
 Array = np.ndarray[Any, Any]
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """Matrix product of the last two dimensions."""
+    """Multiply matrices in the last two dimensions."""
 
     def multiply(a: Array, b: Array) -> Array:
         product: Array = np.matmul(a.astype(np.float64, order="C"), b.astype(np.float64, order="C"))
@@ -21,7 +21,7 @@ def matmul(a: Array, b: Array) -> Array:
 
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
-    if not batch or math.prod(shape) <= TILE:
+    if not batch or math.prod(shape) <= TILE_ELEMENTS:
         return multiply(a, b)
     a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
     result = np.empty(shape, a.dtype)
@@ -39,6 +39,6 @@ def gemm(
     a_transpose: bool,
     b_transpose: bool,
 ) -> Array:
-    """Alpha * A x B + beta * C."""
+    """Compute alpha * A x B + beta * C."""
     product = alpha * matmul(a.T if a_transpose else a, b.T if b_transpose else b)
     return product if c is None else product + beta * c.astype(np.float64)

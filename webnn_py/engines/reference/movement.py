@@ -16,12 +16,12 @@ _PAD_MODES: dict[str, Any] = {"constant": "constant", "edge": "edge", "reflectio
 
 
 def concat(inputs: Sequence[Array], axis: int) -> Array:
-    """One after the other."""
+    """Join arrays along an axis."""
     return np.concatenate(inputs, axis=axis)
 
 
 def expand(input: Array, new_shape: Sequence[int]) -> Array:
-    """Repeat dimensions of size 1."""
+    """Broadcast to a shape."""
     return np.broadcast_to(input, new_shape)
 
 
@@ -32,7 +32,7 @@ def pad(
     mode: str,
     value: float,
 ) -> Array:
-    """Elements added around."""
+    """Add elements around the input."""
     if input.ndim == 0:
         return input
     widths = list(zip(beginning_padding, ending_padding, strict=True))
@@ -41,44 +41,44 @@ def pad(
 
 
 def reshape(input: Array, new_shape: Sequence[int]) -> Array:
-    """Another shape."""
+    """Change the shape."""
     return input.reshape(new_shape)
 
 
 def reverse(input: Array, axes: Sequence[int]) -> Array:
-    """The opposite order."""
+    """Reverse the order along axes."""
     return np.flip(input, tuple(axes))
 
 
 def slice(
     input: Array, starts: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
 ) -> Array:
-    """A window."""
+    """Cut out a window with strides."""
     windows = zip(starts, sizes, strides, strict=True)
     return input[tuple(builtins.slice(i, i + size, step) for i, size, step in windows)]
 
 
 def split(input: Array, splits: int | Sequence[int], axis: int) -> list[Array]:
-    """Parts along an axis."""
+    """Split along an axis."""
     ends = np.cumsum(split_sizes(input.shape[axis], splits))
     return np.split(input, ends[:-1], axis=axis)
 
 
 def tile(input: Array, repetitions: Sequence[int]) -> Array:
-    """Repeated as a whole."""
+    """Repeat the whole input along each dimension."""
     pairs = list(zip(repetitions, input.shape, strict=True))
     result = np.empty([times * size for times, size in pairs], input.dtype)
-    apart = [size for pair in pairs for size in pair]
+    split = [size for pair in pairs for size in pair]
     once = [one for size in input.shape for one in (1, size)]
-    np.copyto(result.reshape(apart), input.reshape(once))  # np.tile keeps the interpreter
+    np.copyto(result.reshape(split), input.reshape(once))  # np.tile does not release the GIL
     return result
 
 
 def transpose(input: Array, permutation: Sequence[int]) -> Array:
-    """Dimensions permuted."""
+    """Permute the dimensions."""
     return np.transpose(input, permutation)
 
 
 def triangular(input: Array, upper: bool, diagonal: int) -> Array:
-    """A triangle of each matrix."""
+    """Keep a triangle of each matrix."""
     return np.triu(input, diagonal) if upper else np.tril(input, diagonal)

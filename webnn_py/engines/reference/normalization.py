@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _affine(normal: Array, scale: Array | None, bias: Array | None, axes: Sequence[int]) -> Array:
-    """Normal * scale + bias, whose i-th dimension belongs to axes[i]."""
+    """Compute normal * scale + bias; dimension i of scale and bias belongs to axes[i]."""
 
     def along(operand: Array) -> Array:
         placed = np.transpose(operand.astype(np.float64, order="C"), np.argsort(axes))
@@ -25,7 +25,7 @@ def _affine(normal: Array, scale: Array | None, bias: Array | None, axes: Sequen
     return normal if bias is None else normal + along(bias)
 
 
-def _normalized(x: Array, axes: Sequence[int], epsilon: float) -> Array:
+def _normalize(x: Array, axes: Sequence[int], epsilon: float) -> Array:
     centered = x - np.mean(x, axis=tuple(axes), keepdims=True)
     variance = np.mean(centered * centered, axis=tuple(axes), keepdims=True)
     normal: Array = centered / np.sqrt(variance + epsilon)
@@ -41,7 +41,7 @@ def batch_normalization(
     axis: int,
     epsilon: float,
 ) -> Array:
-    """Normalized by given moments along `axis`."""
+    """Normalize by the operands `mean` and `variance` along `axis`."""
     spread = np.sqrt(variance.astype(np.float64, order="C") + epsilon)
     shape = [-1 if i == axis else 1 for i in range(input.ndim)]
     normal = (input.astype(np.float64, order="C") - mean.reshape(shape)) / spread.reshape(shape)
@@ -51,23 +51,23 @@ def batch_normalization(
 def instance_normalization(
     input: Array, scale: Array | None, bias: Array | None, epsilon: float, layout: str
 ) -> Array:
-    """Each sample and channel normalized by itself."""
+    """Normalize each sample and channel over height and width."""
     axes = [layout.index("h"), layout.index("w")]
-    normal = _normalized(input.astype(np.float64, order="C"), axes, epsilon)
+    normal = _normalize(input.astype(np.float64, order="C"), axes, epsilon)
     return _affine(normal, scale, bias, [layout.index("c")])
 
 
 def layer_normalization(
     input: Array, scale: Array | None, bias: Array | None, axes: Sequence[int], epsilon: float
 ) -> Array:
-    """Normalized over `axes`."""
+    """Normalize over `axes`."""
     return _affine(
-        _normalized(input.astype(np.float64, order="C"), axes, epsilon), scale, bias, axes
+        _normalize(input.astype(np.float64, order="C"), axes, epsilon), scale, bias, axes
     )
 
 
 def softmax(input: Array, axis: int) -> Array:
-    """Exponentials divided by their sum."""
+    """Divide exponentials by their sum."""
 
     def rows(part: Array) -> Array:
         wide = part.astype(np.float64, order="C")

@@ -1,8 +1,7 @@
-"""Large arrays computed part by part.
+"""Computes large arrays part by part, so that other threads get the interpreter in between.
 
-NumPy gives the interpreter to other threads while it computes, but not while it frees temporaries,
-which takes milliseconds for each 100 MB, nor in some functions. So each part is small, and between
-two of them the thread offers the interpreter.
+NumPy releases the GIL while it computes, but not in all functions, nor while it frees temporaries,
+which takes milliseconds for each 100 MB.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ Array = np.ndarray[Any, Any]
 Place = tuple[builtins.slice, ...]
 
 TILE_BYTES = 4 << 20
-"""About what temporaries of windows take."""
+"""Approximate size of the temporary arrays of convolution and pooling."""
 
-TILE = 1 << 17
-"""Elements of a part, about: of float64 they stay in a core's cache."""
+TILE_ELEMENTS = 1 << 17
+"""Approximate number of elements of a part; as float64 they fit a core's cache."""
 
 
 def parts(shape: Sequence[int], whole: Collection[int] = ()) -> Iterator[Place]:
-    """Places of parts of about `TILE` elements, which make up all of a shape.
+    """Yield slices of about TILE_ELEMENTS elements that cover a shape.
 
     Args:
         shape: The shape.
@@ -38,12 +37,12 @@ def parts(shape: Sequence[int], whole: Collection[int] = ()) -> Iterator[Place]:
     def divide(dimension: int, size: int) -> Iterator[Place]:
         while dimension < len(shape) and (dimension in whole or shape[dimension] == 1):
             dimension += 1
-        if size <= TILE or dimension == len(shape):
+        if size <= TILE_ELEMENTS or dimension == len(shape):
             checkpoint()
             yield tuple(places)
             return
         rest = size // shape[dimension]
-        step = max(1, TILE // rest)
+        step = max(1, TILE_ELEMENTS // rest)
         for start in range(0, shape[dimension], step):
             places[dimension] = slice(start, start + step)
             yield from divide(dimension + 1, rest * min(step, shape[dimension] - start))
@@ -53,9 +52,9 @@ def parts(shape: Sequence[int], whole: Collection[int] = ()) -> Iterator[Place]:
 
 
 def elementwise(function: Callable[..., Array], arrays: Sequence[Array], dtype: Any) -> Array:
-    """What a function computes of each element, in a data type; operands are broadcast."""
+    """Apply an elementwise function to broadcast arrays, part by part."""
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    if math.prod(shape) <= TILE:
+    if math.prod(shape) <= TILE_ELEMENTS:
         return function(*arrays)
     wide = [np.broadcast_to(array, shape) for array in arrays]
     result = np.empty(shape, dtype)
@@ -70,16 +69,16 @@ def by_rows(
     axes: Collection[int],
     dtype: Any = None,
 ) -> Array:
-    """What a function computes of arrays that are alike but along some axes, which it has whole.
+    """Apply a function part by part to arrays that have one shape except along `axes`.
 
     Args:
-        function: Takes parts of them.
+        function: Function of parts of the arrays.
         arrays: The arrays.
-        axes: Along which they are not divided; the result may be longer or shorter there.
-        dtype: Of the result; that of the first part if not given.
+        axes: Axes that are not divided; the result's size may differ along them.
+        dtype: Data type of the result; default: that of the first part.
     """
     shape = arrays[0].shape
-    if math.prod(shape) <= TILE:
+    if math.prod(shape) <= TILE_ELEMENTS:
         return function(*arrays)
     result: Array | None = None
     for place in parts(shape, axes):

@@ -17,12 +17,12 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def _wide(operand: Array | None) -> Array:
-    """In float64; zero in place of what is not given."""
+    """Convert to float64; None becomes zero."""
     return np.zeros(()) if operand is None else operand.astype(np.float64, order="C")
 
 
 def _gates(values: Array, layout: str) -> dict[str, Array]:
-    """Parts of the last dimension by the letters of the layout."""
+    """Split the last dimension into gates, by the letters of the layout."""
     return dict(zip(layout, np.split(values, len(layout), axis=-1), strict=True))
 
 
@@ -38,7 +38,7 @@ def gru_cell(
     layout: str,
     activations: Sequence[str],
 ) -> Array:
-    """One step."""
+    """Compute one step."""
     gate, candidate = (_ACTIVATIONS[name] for name in activations)
     hidden = _wide(hidden_state)
     recurrent = _wide(recurrent_weight).T
@@ -67,7 +67,7 @@ def lstm_cell(
     layout: str,
     activations: Sequence[str],
 ) -> list[Array]:
-    """One step."""
+    """Compute one step."""
     gate, candidate, filtered = (_ACTIVATIONS[name] for name in activations)
     cell = _wide(cell_state)
     inputs = _wide(input) @ _wide(weight).T + _wide(bias)
@@ -88,14 +88,14 @@ def _run(
     return_sequence: bool,
     cell: Callable[..., list[Array]],
 ) -> list[Array]:
-    """All steps of each direction.
+    """Run a cell over all steps of each direction.
 
     Args:
         input: [steps, batch, features].
         direction: "forward", "backward" or "both".
-        states: The initial ones, each [directions, batch, hidden], the hidden state first.
-        return_sequence: Return the hidden states of all steps as well.
-        cell: Called with the number of the direction, the input of a step and the states.
+        states: The initial states, each [directions, batch, hidden], the hidden state first.
+        return_sequence: Also return the hidden states of all steps.
+        cell: Function of the direction's index, a step's input and the states.
     """
     last, sequences = [], []
     for number, backward in enumerate(
@@ -112,9 +112,9 @@ def _run(
     return [*outputs, np.stack(sequences, axis=1)] if return_sequence else outputs
 
 
-def _initial(given: Array | None, weight: Array, input: Array, hidden_size: int) -> Array:
+def _initial(state: Array | None, weight: Array, input: Array, hidden_size: int) -> Array:
     shape = (weight.shape[0], input.shape[1], hidden_size)
-    return np.broadcast_to(_wide(given), shape)
+    return np.broadcast_to(_wide(state), shape)
 
 
 def _at(operand: Array | None, number: int) -> Array | None:
@@ -134,7 +134,7 @@ def gru(
     direction: str,
     **options: Any,
 ) -> list[Array]:
-    """All steps of each direction."""
+    """Run all steps of each direction."""
 
     def cell(number: int, x: Array, hidden: Array) -> list[Array]:
         weights = weight[number], recurrent_weight[number]
@@ -160,7 +160,7 @@ def lstm(
     direction: str,
     **options: Any,
 ) -> list[Array]:
-    """All steps of each direction."""
+    """Run all steps of each direction."""
 
     def cell(number: int, x: Array, hidden: Array, state: Array) -> list[Array]:
         weights = weight[number], recurrent_weight[number]

@@ -1,4 +1,4 @@
-"""Resampling in NumPy, coordinates in exact integer arithmetic."""
+"""Resampling in NumPy, with coordinates in exact integer arithmetic."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Array = np.ndarray[Any, Any]
 
 
 def _nearest(x: Array, size: int, axis: int) -> Array:
-    """The element whose centre is nearest; the one before of two as near."""
+    """Take the element with the nearest centre, the earlier of two at one distance."""
     old = x.shape[axis]
-    # ceil((2i + 1) * old / (2 * size) - 1), the half pixels of both sides taken together
+    # ceil((2i + 1) * old / (2 * size) - 1) combines the half-pixel offsets of both grids.
     numerators = (2 * np.arange(size, dtype=np.int64) + 1) * old
     places = -(-numerators // (2 * size)) - 1
     return np.asarray(np.take(x, np.clip(places, 0, old - 1), axis=axis))
 
 
 def _linear(x: Array, size: int, axis: int) -> Array:
-    """The two elements around each centre, by their distances."""
+    """Interpolate between the two elements around each centre."""
     old = x.shape[axis]
     unit = 2 * size
     numerators = (2 * np.arange(size, dtype=np.int64) + 1) * old - size
@@ -33,7 +33,7 @@ def _linear(x: Array, size: int, axis: int) -> Array:
     share = ((clamped % unit) / unit).reshape(shape)
     below = np.take(x, low, axis=axis)
     above = np.take(x, np.minimum(low + 1, old - 1), axis=axis)
-    # An infinite neighbour that has no share must not turn the result to NaN.
+    # An infinite neighbour with share 0 must not turn the result into NaN.
     return np.asarray(np.where(share == 0, below, below * (1 - share) + above * share))
 
 
@@ -44,7 +44,7 @@ def resample2d(
     sizes: Sequence[int] | None,
     axes: Sequence[int],
 ) -> Array:
-    """Two axes stretched."""
+    """Resize two axes."""
     shape = resampled(input.shape, scales, sizes, axes)
     if mode == "nearest-neighbor":
         output = input

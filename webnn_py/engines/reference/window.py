@@ -1,4 +1,4 @@
-"""Sliding windows in NumPy: convolution and pooling."""
+"""Convolution and pooling in NumPy, as operations on views of sliding windows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from webnn_py.ops.convolution import transposed_sizes, window_sizes
 from webnn_py.ops.windows import Windows, sliding
 
 Array = np.ndarray[Any, Any]
-MANY_TAPS = 64
-"""Elements of a window above which a reduction of each is faster than one step for each tap."""
+MAX_TAPS_ONE_BY_ONE = 64
+"""Most taps of a window for which one step for each tap is faster than reducing each window."""
 
 
 def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Have a large batch computed in parts; the batch comes first in every layout."""
+    """Wrap a function to compute large batches in parts; the batch is first in every layout."""
 
     @functools.wraps(function)
     def in_parts(input: Array, **options: Any) -> Array:
@@ -36,9 +36,10 @@ def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
-    """[n, c, h, w] with padding as [n, c, out_h, out_w, kh, kw]: a view, of a copy if need be.
+    """Return [n, c, h, w] with padding as windows [n, c, out_h, out_w, kh, kw].
 
-    The copy holds all that windows slide over or, where that is less, what each of them meets.
+    The result is a view of the input or of a copy. Along each dimension the copy contains the
+    padded input, or the taps of each window if these are fewer elements.
     """
     steps = [(windows.stride, windows.dilation) for windows in along]
     slid: dict[int, Windows] = {}
@@ -46,9 +47,9 @@ def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
         if windows.count * windows.taps >= windows.span:
             slid[axis] = windows
         else:
-            x = _gathered(x, axis, windows, fill)
+            x = _gather_taps(x, axis, windows, fill)
             steps[axis - 2] = windows.taps, 1
-    x = _padded(x, slid, fill)
+    x = _pad(x, slid, fill)
     n, c, *own = x.strides
     shape = (*x.shape[:2], *(w.count for w in along), *(w.taps for w in along))
     strides = [[stride * step[i] for stride, step in zip(own, steps, strict=True)] for i in (0, 1)]
@@ -57,8 +58,8 @@ def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
     )
 
 
-def _padded(x: Array, slid: Mapping[int, Windows], fill: float) -> Array:
-    """The array with all that windows slide over along these of its dimensions."""
+def _pad(x: Array, slid: Mapping[int, Windows], fill: float) -> Array:
+    """Pad an array along the dimensions in `slid` to the windows' span."""
     sizes, places = list(x.shape), [slice(None)] * x.ndim
     for axis, windows in slid.items():
         sizes[axis] = max(windows.span, windows.padding + windows.size)
@@ -70,8 +71,8 @@ def _padded(x: Array, slid: Mapping[int, Windows], fill: float) -> Array:
     return wide
 
 
-def _gathered(x: Array, axis: int, windows: Windows, fill: float) -> Array:
-    """The array with what each window along a dimension meets, window by window."""
+def _gather_taps(x: Array, axis: int, windows: Windows, fill: float) -> Array:
+    """Return the array with the taps of each window along a dimension, window by window."""
     first = np.arange(windows.count)[:, np.newaxis] * windows.stride - windows.padding
     places = (first + np.arange(windows.taps) * windows.dilation).reshape(-1)
     inside = (places >= 0) & (places < windows.size)
@@ -82,12 +83,12 @@ def _gathered(x: Array, axis: int, windows: Windows, fill: float) -> Array:
     return result
 
 
-def _permuted(x: Array, layout: str, wanted: str) -> Array:
-    return np.transpose(x, [layout.index(letter) for letter in wanted])
+def _permuted(x: Array, source: str, target: str) -> Array:
+    return np.transpose(x, [source.index(letter) for letter in target])
 
 
 def _tiles(windows: Array) -> Iterator[slice]:
-    """Parts of the rows whose windows, laid out, take `TILE_BYTES`."""
+    """Yield slices of rows whose windows take about TILE_BYTES as columns (im2col)."""
     rows = windows.shape[2]
     high = max(1, TILE_BYTES * rows // windows.nbytes)
     for top in range(0, rows, high):
@@ -106,7 +107,7 @@ def conv2d(
     input_layout: str,
     filter_layout: str,
 ) -> Array:
-    """2-D convolution as one matrix product for each group, over windows laid out as columns."""
+    """Convolve by im2col and one matrix product for each group."""
     x = _permuted(input, input_layout, "nchw").astype(np.float64, order="C")
     taps = _permuted(filter, filter_layout, "oihw").astype(np.float64, order="C")
     how = (x.shape[2:], taps.shape[2:], padding, strides, dilations)
@@ -140,7 +141,7 @@ def conv_transpose2d(
     input_layout: str,
     filter_layout: str,
 ) -> Array:
-    """2-D transposed convolution: each tap adds the input to a strided part of the output."""
+    """Convolve transposed: each tap adds the weighted input to a strided part of the output."""
     x = _permuted(input, input_layout, "nchw").astype(np.float64, order="C")
     taps = _permuted(filter, filter_layout, "iohw").astype(np.float64, order="C")
     n, c, h, w = x.shape
@@ -156,7 +157,7 @@ def conv_transpose2d(
     along = sliding(sizes, window, padding, strides, dilations, (h, w))
     for place in np.ndindex(*window):
         tap = kernels[..., place[0], place[1]]
-        (rows, to_rows), (columns, to_columns) = map(_met, along, place)
+        (rows, to_rows), (columns, to_columns) = map(_inside, along, place)
         part = parts[..., rows, columns]
         result[..., to_rows, to_columns] += np.einsum("ngchw,gco->ngohw", part, tap, optimize=True)
     result = result.reshape(n, -1, *sizes)
@@ -165,8 +166,8 @@ def conv_transpose2d(
     return _permuted(result, "nchw", input_layout)
 
 
-def _met(windows: Windows, tap: int) -> tuple[slice, slice]:
-    """The windows of which a tap meets the tensor, and where it does."""
+def _inside(windows: Windows, tap: int) -> tuple[slice, slice]:
+    """Return the windows whose tap lies inside the tensor, and its positions there."""
     behind = windows.padding - tap * windows.dilation
     first = max(0, -(-behind // windows.stride))
     last = min(windows.count - 1, (windows.size - 1 + behind) // windows.stride)
@@ -187,7 +188,7 @@ def _pool(
     output_sizes: Sequence[int] | None,
     fill: float,
 ) -> tuple[Array, list[Windows]]:
-    """Windows of the input, and how they lie along height and width."""
+    """Return views of the windows, and their geometry along height and width."""
     x = _permuted(input, layout, "nchw")
     how = (x.shape[2:], window_dimensions, padding, strides, dilations)
     floors, ceils = window_sizes(*how)
@@ -196,9 +197,9 @@ def _pool(
     return _windows(x, along, fill), along
 
 
-def _over_taps(function: np.ufunc, windows: Array) -> Array:
-    """Every window reduced to one element: tap by tap, where windows are many and small."""
-    if windows.shape[4] * windows.shape[5] > MANY_TAPS:
+def _reduce_taps(function: np.ufunc, windows: Array) -> Array:
+    """Reduce each window to one element, tap by tap if windows are small."""
+    if windows.shape[4] * windows.shape[5] > MAX_TAPS_ONE_BY_ONE:
         return np.asarray(function.reduce(windows, axis=(4, 5)))
     taps = (windows[..., row, column] for row, column in np.ndindex(*windows.shape[4:]))
     result = next(taps).copy()
@@ -209,24 +210,24 @@ def _over_taps(function: np.ufunc, windows: Array) -> Array:
 
 @_by_samples
 def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
-    """Mean of each window's elements inside the input."""
+    """Compute the mean of each window's elements, without padding."""
     windows, along = _pool(input.astype(np.float64, order="C"), layout=layout, fill=0.0, **options)
     inside = _windows(np.ones((1, 1, *(w.size for w in along))), along, 0.0)
-    mean = _over_taps(np.add, windows) / _over_taps(np.add, inside)
+    mean = _reduce_taps(np.add, windows) / _reduce_taps(np.add, inside)
     return _permuted(mean, "nchw", layout)
 
 
 @_by_samples
 def l2_pool2d(input: Array, layout: str, **options: Any) -> Array:
-    """Root of the sum of squares of each window."""
+    """Compute the square root of the sum of squares in each window."""
     wide = input.astype(np.float64, order="C")
     windows, _ = _pool(wide * wide, layout=layout, fill=0.0, **options)
-    return _permuted(np.sqrt(_over_taps(np.add, windows)), "nchw", layout)
+    return _permuted(np.sqrt(_reduce_taps(np.add, windows)), "nchw", layout)
 
 
 @_by_samples
 def max_pool2d(input: Array, layout: str, **options: Any) -> Array:
-    """Greatest element of each window."""
+    """Return the greatest element of each window."""
     lowest = -np.inf if input.dtype.kind == "f" else np.iinfo(input.dtype).min
     windows, _ = _pool(input, layout=layout, fill=lowest, **options)
-    return _permuted(_over_taps(np.maximum, windows), "nchw", layout)
+    return _permuted(_reduce_taps(np.maximum, windows), "nchw", layout)
