@@ -16,7 +16,6 @@ from webnn_py.core.messages import describe_error
 from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
-from webnn_py.engines.openvino.alias_weights import name_turned_weights_apart
 from webnn_py.engines.openvino.openvino_import import new_core, openvino
 from webnn_py.engines.openvino.unsupported import (
     INSTEAD,
@@ -27,7 +26,9 @@ from webnn_py.engines.openvino.unsupported import (
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.memory.memory_trim import trim_memory
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.operand import MLOperand
 from webnn_py.passes import PRODUCTS
+from webnn_py.passes.rewrite import Rewriter
 
 IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """Location of external data in memory; its offset is the address."""
@@ -66,7 +67,7 @@ class CompiledModel:
     """
 
     def __init__(self, graph: Graph, core: Any, threads: int | None) -> None:
-        graph = name_turned_weights_apart(graph)
+        graph = alias_transposed_weights(graph)
         names = numbered(graph)
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         self.weights = list(lowered.external.values())
@@ -130,6 +131,33 @@ class OpenVinoExecutable(HostExecutable):
     def memory_use(self) -> MemoryUse:
         """Return the memory of the weights, which the executables of all sizes share."""
         return {id(array): array.nbytes for array in self._model.weights}
+
+
+def alias_transposed_weights(graph: Graph) -> Graph:
+    """Give transposed uses of weights constants of their own, which share the arrays.
+
+    OpenVINO caches the weights it has laid out by constant and layout only. For a square matrix it
+    would mistake the plain one for the transposed one.
+    """
+    aliases: dict[Value, MLOperand] = {}
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        name = _transposed_operand(node)
+        weights = node.inputs[1] if name else None
+        if weights is None or weights not in graph.constants or graph.uses[weights] == 1:
+            return None
+        if weights not in aliases:
+            aliases[weights] = rewriter.add_constant(graph.constants[weights], weights.data_type)
+        return rewriter.apply_again(node, None, **{name: aliases[weights]})
+
+    return Rewriter(graph).run(rule)
+
+
+def _transposed_operand(node: Node) -> str:
+    """Return the name of the operand that OpenVINO reads transposed, or ""."""
+    if node.op == "conv_transpose2d":
+        return "filter"
+    return "b" if node.op == "gemm" and node.attrs["b_transpose"] else ""
 
 
 def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
