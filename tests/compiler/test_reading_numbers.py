@@ -10,7 +10,7 @@ import pytest
 
 from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.shape_generic import MOST_NUMBERS, reading_marks
+from webnn_py.engines.webgpu.compiler.shape_generic import MAX_READ_NUMBERS, reading_marks
 from webnn_py.engines.webgpu.program.storage import Features
 
 HARDWARE, SOFTWARE = Features(), Features(kind="cpu")
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_a_condition(body: Body) -> None:
 
 def test_too_many_numbers_are_conditions() -> None:
     def body(n: Any) -> str:
-        return "".join(f"  let a{i} = {n + i}u;\n" for i in range(MOST_NUMBERS + 1))
+        return "".join(f"  let a{i} = {n + i}u;\n" for i in range(MAX_READ_NUMBERS + 1))
 
     code, words = read(body)
     assert code == kernel(body(6)).code

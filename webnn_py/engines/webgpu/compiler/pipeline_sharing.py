@@ -1,4 +1,4 @@
-"""One pipeline for kernels that differ in numbers alone: they read theirs from a uniform buffer.
+"""Pipeline sharing: kernels that differ only in numbers read these from a uniform buffer.
 
 Compiling is by far the most expensive part of a small kernel, and a network has layers of one kind
 in many sizes.
@@ -16,24 +16,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import Features
 
-MOST_NUMBERS = 64
+MAX_SHARED_NUMBERS = 64
+"""Differing numbers up to which kernels share their code."""
 
-MOST_FORMS = 256
-"""Of so many kernels it is kept what form they have, for those that are asked for as they are
-written."""
+MAX_CACHED_FORMS = 256
+"""Kernels whose forms are cached while others are written."""
 
-SHORT = 8
-"""Rounds of a loop up to which compilers write it out, if they know how many it makes."""
+MAX_UNROLLED_ITERATIONS = 8
+"""Iterations up to which drivers unroll a loop if its bound is a literal."""
 
 _LITERAL = r"\d(?<!\w\d){}(?:\d*u|\d*\.\d*(?:e[+-]?\d+)?f|\d*e[+-]?\d+f)\b"
 """An unsigned integer or float.
 
-What stands before it is looked at from behind its first digit, since digits are found fast.
+The lookbehind follows the first digit, since the search for a digit is fast.
 """
 
 _NUMBER = re.compile(_LITERAL.format(""))
 _FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
-"""Divisors stay what they are where it counts: compilers make products of them."""
+"""The same without divisors, which stay literals: compilers turn their divisions into products."""
 
 _KINDS = {
     "u": "{}",
@@ -42,23 +42,23 @@ _KINDS = {
     "li": "i64(bitcast<i32>({}))",
     "lu": "u64({})",
 }
-"""By what literals end with, how such a number is read from a word."""
+"""For the suffix of a literal, the expression that reads it from a word."""
 
 _HEAD = re.compile(r"for \([^)]*\)")
 
 _BRANCH = re.compile(
     r"^  (?:if|\} else if) \(wn_group\.x < .*$|^  \} else \{(?=\n.*\bwn_group\b)", re.MULTILINE
 )
-"""With what the branches of kernels side by side begin."""
+"""The heads of the branches of a fused kernel."""
 
 _FUNCTION = re.compile(r"^fn (\w+\()(?:[^\n]*\}$|[^{]*\{\n.*?^\})", re.MULTILINE | re.DOTALL)
 
 _FIRST = "var<private> wn_first: u32;\n"
 _SET_FIRST = "  wn_first = wn_groups.x >> 31u;\n"
-"""0, which drivers do not know.
+"""A 0 that drivers cannot fold.
 
-Where a loop ends by what lies at a known place of a uniform buffer, lavapipe compiles the kernel
-for what lies there, anew for each dispatch; that takes 1 to 40 ms.
+If a loop's bound lies at a constant index of a uniform buffer, lavapipe compiles the kernel for the
+value there, anew for each dispatch, which takes 1 to 40 ms.
 """
 
 Span = tuple[int, int]
@@ -66,7 +66,7 @@ Groups = Sequence[int | None]
 
 
 def share(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
-    """The kernels, alike ones with the same code, for devices with these features."""
+    """Return the kernels; those that differ only in numbers get the same code."""
     spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
@@ -79,21 +79,21 @@ def share(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
     return shared
 
 
-@functools.lru_cache(MOST_FORMS)
+@functools.lru_cache(MAX_CACHED_FORMS)
 def form_of(code: str) -> str:
-    """Code without the numbers that may as well be read: kernels of one form may share theirs."""
+    """Return code without the numbers that it could read: kernels of one form may share code."""
     spans = _spans(code)
     return _replaced(code, spans, [f"#{number[-1]}" for number in _numbers_at(code, spans)])
 
 
-@functools.lru_cache(MOST_FORMS)
+@functools.lru_cache(MAX_CACHED_FORMS)
 def _spans(code: str) -> list[Span]:
-    """Where the numbers stand that may as well be read."""
+    """Return the spans of the numbers that a kernel could read."""
     if "for (" not in code:
         return [match.span() for match in _FACTOR.finditer(code)]
     main = code.index("fn main(")
     loop = code.find("for (", main)
-    # What an invocation does once, before its loop, may divide.
+    # Divisors may be read before the loop, where an invocation divides once.
     parts = [(_FACTOR, 0, main), (_FACTOR, main, len(code))]
     if loop >= 0:
         parts[1:] = [(_NUMBER, main, loop), (_FACTOR, loop, len(code))]
@@ -103,17 +103,17 @@ def _spans(code: str) -> list[Span]:
 
 
 def _short_loops(code: str) -> set[Span]:
-    """Where numbers of short loops stand, which compilers write out."""
+    """Return the spans of the numbers of short loops, which drivers unroll."""
     return {
         match.span()
         for head in _HEAD.finditer(code)
         for match in _NUMBER.finditer(code, *head.span())
-        if int(match[0][:-1]) <= SHORT
+        if int(match[0][:-1]) <= MAX_UNROLLED_ITERATIONS
     }
 
 
 def _divided_once(code: str, main: int) -> Iterator[Span]:
-    """Where kernels side by side divide once: before their loops, and in what is called there."""
+    """Yield the spans where fused kernels divide once: before loops, in functions called there."""
     begins = [branch.start() for branch in _BRANCH.finditer(code, main)]
     once = []
     for begin, end in itertools.pairwise([*begins, len(code)]):
@@ -128,7 +128,7 @@ def _divided_once(code: str, main: int) -> Iterator[Span]:
 
 
 def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
-    """The code with texts in the place of numbers."""
+    """Return the code with texts in place of numbers."""
     parts = []
     done = 0
     for (begin, end), text in zip(spans, texts, strict=True):
@@ -138,20 +138,20 @@ def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
 
 
 def _numbers_at(code: str, spans: Iterable[Span]) -> list[str]:
-    """The numbers that stand there."""
+    """Return the numbers at these spans."""
     return [code[begin:end] for begin, end in spans]
 
 
 def _shared(
     kernels: list[Kernel], spans: dict[str, list[Span]], features: Features
 ) -> list[Kernel]:
-    """Kernels of one form with the same code, if they do not read too many numbers."""
+    """Return kernels of one form with the same code, unless they would read too many numbers."""
     numbers = {code: _numbers_at(code, spans[code]) for code in {kernel.code for kernel in kernels}}
     if len(numbers) == 1:
         return kernels
     columns = list(zip(*(numbers[kernel.code] for kernel in kernels), strict=True))
     differing = dict.fromkeys(column for column in columns if len(set(column)) > 1)
-    if not 0 < len(differing) <= MOST_NUMBERS:
+    if not 0 < len(differing) <= MAX_SHARED_NUMBERS:
         return kernels
     places = {column: place for place, column in enumerate(differing)}
     groups = [places.get(column) for column in columns]
@@ -161,13 +161,13 @@ def _shared(
 
 
 def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Features) -> str:
-    """The code of a kernel that reads some of its numbers.
+    """Return the code of a kernel that reads some of its numbers.
 
     Args:
-        kernel: With all its numbers in its code.
-        spans: Where those are.
-        groups: For each of them which one is read in its place, None for those that stay.
-        features: What the devices have.
+        kernel: A kernel with all its numbers in its code.
+        spans: The spans of these numbers.
+        groups: For each number, the index of the word that replaces it; None to keep the number.
+        features: The devices.
     """
     hidden = features.kind == "cpu"
     main = kernel.code.index("fn main(")
@@ -179,12 +179,12 @@ def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Fea
             continue
         place = f"wn_first + {group // 4}u" if hidden else f"{group // 4}u"
         value = _KINDS[_kind(text)].format(f"numbers[{place}].{'xyzw'[group % 4]}")
-        if begin > main:  # read before its loops: not every driver takes that out of them
+        if begin > main:  # read before loops, as not every driver hoists the read
             named[f"number{group}"] = value
             value = f"number{group}"
         texts.append(value)
     code = _replaced(kernel.code, spans, texts)
-    head = code.index("@group(")  # behind directives
+    head = code.index("@group(")  # after directives
     begin = code.index("fn main(") + len("fn main(")
     body = code.index("{\n", begin) + 2
     last, size = len(kernel.reads) + len(kernel.writes), -(-len({*groups} - {None}) // 4)
@@ -198,26 +198,26 @@ def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Fea
 
 
 def _with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Groups) -> Kernel:
-    """A kernel with code that reads its numbers.
+    """Return a kernel with code that reads its numbers.
 
     Args:
-        kernel: Without.
-        code: As `reading` writes it.
-        numbers: All those of the kernel's own code.
-        groups: As `reading` takes them.
+        kernel: The kernel with its own code.
+        code: The code by `reading`.
+        numbers: All numbers of the kernel's own code.
+        groups: The groups for `reading`.
     """
-    read = dict(zip(groups, numbers, strict=True))  # those of a group are the same
+    read = dict(zip(groups, numbers, strict=True))  # numbers of one group are equal
     words = tuple(word_of(read[group]) for group in range(len(read.keys() - {None})))
     return dataclasses.replace(kernel, code=code, numbers=words, reads_words=True, shader=None)
 
 
 def _kind(number: str) -> str:
-    """What tells the type of a literal."""
+    """Return the suffix of a literal."""
     return number.lstrip("0123456789.e+-")
 
 
 def word_of(number: str) -> int:
-    """The bits of a literal, whatever it ends with."""
+    """Return the bits of a literal of any type."""
     digits = number.rstrip("fliu")
     if digits.removeprefix("-").isdecimal():
         return int(digits) & 0xFFFFFFFF

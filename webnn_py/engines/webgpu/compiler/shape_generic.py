@@ -1,9 +1,9 @@
-"""Graphs with open dimensions: compiled once for all sizes that compiling would do the same for.
+"""Shape-generic compilation: one set of kernels for many sizes of a graph's open dimensions.
 
-Compiling takes most of the time until a graph runs for sizes that it has not met. It is traced for
-some sizes (`shape_tracing.py`); what it makes serves all that meet the conditions asked there.
-Kernels read the numbers that follow from sizes from a uniform buffer, as alike ones of one graph do
-(`pipeline_sharing.py`), so that pipelines are made once for all of them, too.
+Compiling takes most of the time until a graph runs for new sizes. It is traced for one set of sizes
+(`shape_tracing.py`), and its result serves all sizes that meet the trace's conditions. Kernels read
+the numbers that follow from sizes from a uniform buffer, as in `pipeline_sharing.py`, so pipelines
+serve all these sizes, too.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value, make_graph
 from webnn_py.ops.replay import at_sizes
 
-MOST_NUMBERS = 512
-"""That a kernel reads; with more of them it is compiled for its sizes."""
+MAX_READ_NUMBERS = 512
+"""Numbers that a kernel reads at most; with more, it is compiled for its sizes."""
 
-MOST_TRACES = 64
-"""Of a graph. Those that were of use last are kept."""
+MAX_TRACES = 64
+"""Traces of a graph that are kept, the most recently used."""
 
 _INT32 = re.compile(rf"\bi32\((-?)({ANY_MARK})\)")
 _READ = re.compile(rf"{MARK.pattern}((?:\.\d+)?(?:u|i|l[iu]|f)\b)")
-"""A mark of a number that may be read, with what tells its type."""
+"""The mark of a number that can be read, with the suffix of its type."""
 
 Sizes = Mapping[str, int]
 
@@ -49,15 +49,15 @@ class Read:
     """A number that a kernel reads.
 
     Attributes:
-        mark: Of the number.
-        type: What stands behind it in code.
+        mark: The mark of the number.
+        type: The suffix of its literal.
     """
 
     mark: int
     type: str
 
     def word(self, numbers: Numbers) -> int:
-        """The bits that are read."""
+        """Return the word that the kernel reads."""
         return word_of(f"{numbers[self.mark]}{self.type}")
 
 
@@ -65,16 +65,16 @@ class CompiledAlike:
     """A graph compiled for all sizes that meet the conditions of a trace.
 
     Args:
-        graph: With open dimensions, after passes.
-        sizes: Those that are traced.
-        features: What the devices have.
-        tell: As of `compile_graph`.
-        for_any: As of `Trace`.
+        graph: The graph after passes, with open dimensions.
+        sizes: The traced sizes.
+        features: The devices.
+        tell: As for `compile_graph`.
+        for_any: As for `Trace`.
 
     Attributes:
-        numbers: Gives its numbers for some sizes, and how many estimates are not of these; None
-            for sizes that do not meet all conditions.
-        template: What is the same for all of them.
+        numbers: Gives the numbers for a set of sizes, and how many estimates do not hold for it;
+            None for sizes that violate a condition.
+        template: The parts that all sizes share.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class CompiledAlike:
         self.numbers = trace.calculate(self._marks())
 
     def _place_of(self, read: Read) -> int:
-        """Of a number among all that kernels read."""
+        """Return the index of a number among all that kernels read."""
         return self._reads.setdefault(read, len(self._reads))
 
     def _values(self) -> Iterator[Value]:
@@ -125,7 +125,7 @@ class CompiledAlike:
                 yield from marks_in((part.offset, part.size))
 
     def at(self, numbers: Numbers, far: int) -> Compiled:
-        """The graph compiled for sizes that have these numbers."""
+        """Return the graph compiled for the sizes with these numbers."""
         at, graph, template = _At(numbers, self._open), self._graph, self.template
         words = [read.word(numbers) for read in self._reads]
         outputs = [(name, at.value(value)) for name, value in graph.outputs]
@@ -148,7 +148,7 @@ class CompiledAlike:
 
 
 def _checked(graph: Graph) -> Graph:
-    """A graph whose tensors are within limits for all sizes that the trace serves."""
+    """Return a graph after checking its tensors against the limits, as conditions of the trace."""
     for node in checkpoints(graph.nodes):
         for value in node.outputs:
             check_dimensions(value.shape, value.data_type)
@@ -156,11 +156,11 @@ def _checked(graph: Graph) -> Graph:
 
 
 class _At:
-    """What has traced numbers, for sizes of which these are known.
+    """Substitution of the traced numbers of values, kernels and nodes for one set of sizes.
 
     Args:
-        numbers: All that there are.
-        opened: The values whose shapes have some.
+        numbers: All traced numbers for these sizes.
+        opened: The values whose shapes have traced numbers.
     """
 
     def __init__(self, numbers: Numbers, opened: Set[Value]) -> None:
@@ -169,7 +169,7 @@ class _At:
         self._values: dict[Value, Value] = {}
 
     def value(self, value: Value) -> Value:
-        """The same one each time; itself where its shape has no traced numbers."""
+        """Return the value for these sizes, one object per value."""
         if value not in self._open:
             return value
         made = self._values.get(value)
@@ -179,7 +179,7 @@ class _At:
         return made
 
     def kernel(self, kernel: Kernel, words: Iterable[int]) -> Kernel:
-        """A kernel with the words that it reads."""
+        """Return a kernel with the words that it reads."""
         return dataclasses.replace(
             kernel,
             reads=tuple(map(self._part, kernel.reads)),
@@ -195,7 +195,7 @@ class _At:
         return Part(self.value(part.value), offset, size)
 
     def node(self, node: Node) -> Node:
-        """A node with its options."""
+        """Return a node with its options."""
         inputs = tuple(None if value is None else self.value(value) for value in node.inputs)
         given, inferred = (
             {name: calculated(option, self._numbers) for name, option in options.items()}
@@ -217,14 +217,14 @@ def reading_marks(
 ) -> tuple[Kernel, Sequence[Read]]:
     """Return a kernel that reads its traced numbers, and these numbers.
 
-    Those that no invocation reads, such as sizes of workgroups, are conditions.
+    Numbers that no invocation can read, such as array lengths, become conditions.
     """
     if not MARK.search(kernel.code):
         return kernel, ()
     marked = _INT32.sub(r"i32(\1\2i)", kernel.code)
     marked = MARK.sub(lambda mark: _kept(mark, marked, trace), marked)
     found = list(_READ.finditer(marked))
-    if len({mark[0] for mark in found}) > MOST_NUMBERS:
+    if len({mark[0] for mark in found}) > MAX_READ_NUMBERS:
         code = MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code)
         return dataclasses.replace(kernel, code=code, shader=None), ()
     if not found:
@@ -242,7 +242,7 @@ def reading_marks(
 
 
 def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:
-    """A mark, or its number where that cannot be read."""
+    """Return a mark, or its number if that cannot be read."""
     found = _READ.match(code, mark.start())
     number = trace.at(mark[1])
     if found is None:
@@ -253,11 +253,11 @@ def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:
 
 
 class CompiledForSizes:
-    """Compiles one graph with open dimensions for one set of sizes after the other, on any thread.
+    """Compiler of one graph with open dimensions for sets of sizes, safe for any thread.
 
     Args:
-        features: What the devices have.
-        is_at_hand: Whether a device has the kernels of a template by now.
+        features: The devices.
+        is_at_hand: Whether a device has the pipelines of a template.
     """
 
     def __init__(self, features: Features, is_at_hand: Callable[[Template], bool]) -> None:
@@ -267,9 +267,9 @@ class CompiledForSizes:
         self._lock = threading.Lock()
 
     def known(self, sizes: Sizes) -> Compiled | None:
-        """The graph compiled for some sizes, where one for others serves these, too.
+        """Return the graph for a set of sizes if an earlier compilation serves it, else None.
 
-        Of those that do, one whose kernels are at hand, and then the one that is least far.
+        Compilations whose pipelines are at hand come first, then those with the best estimates.
         """
         with self._lock:
             made = list(self._made)
@@ -284,24 +284,27 @@ class CompiledForSizes:
     def compile(
         self, graph: Graph, sizes: Sizes, fixed: Graph, tell: Tell, for_any: bool
     ) -> Compiled:
-        """The graph compiled for some sizes, and for those that it serves, too.
+        """Compile the graph for a set of sizes, and for all other sizes that this serves.
 
         Args:
-            graph: After passes, with open dimensions.
-            sizes: By name.
-            fixed: The graph recorded for them.
-            tell: As of `compile_graph`.
-            for_any: As of `Trace`.
+            graph: The graph after passes, with open dimensions.
+            sizes: Sizes by name.
+            fixed: The graph recorded for these sizes.
+            tell: As for `compile_graph`.
+            for_any: As for `Trace`.
         """
         made = self._traced(graph, sizes, tell, for_any)
         return compile_graph(fixed, self._features, tell) if made is None else made
 
     def compile_ahead(self, graph: Graph, sizes: Sizes) -> Compiled | None:
-        """The graph compiled for any sizes near some; None if others serve these, or it cannot be.
+        """Compile the graph for any sizes near these.
 
         Args:
-            graph: After passes, with open dimensions.
-            sizes: By name.
+            graph: The graph after passes, with open dimensions.
+            sizes: Sizes by name.
+
+        Returns:
+            The compiled graph; None if an earlier compilation serves these sizes, or it fails.
         """
         if self.known(sizes) is not None:
             return None
@@ -311,7 +314,7 @@ class CompiledForSizes:
         try:
             alike = CompiledAlike(graph, sizes, self._features, tell, for_any)
             found = alike.numbers(sizes)
-        except Exception as error:  # something needs numbers
+        except Exception as error:  # code that needs plain numbers
             LOG.info("kernels are compiled for each set of sizes: %s", describe_error(error))
             return None
         if found is None:
@@ -320,16 +323,16 @@ class CompiledForSizes:
         return alike.at(*found)
 
     def _keep(self, alike: CompiledAlike) -> None:
-        """As the one that was of use last."""
+        """Keep a compilation as the most recently used."""
         with self._lock:
             others = [other for other in self._made if other is not alike]
-            self._made = [*others[1 - MOST_TRACES :], alike]
+            self._made = [*others[1 - MAX_TRACES :], alike]
 
 
 def _least_far(
     made: Sequence[CompiledAlike], sizes: Sizes
 ) -> tuple[CompiledAlike, Numbers, int] | None:
-    """What serves some sizes, its numbers for them, and how many estimates are not of these."""
+    """Return the compilation with the fewest wrong estimates, its numbers, and that count."""
     best: tuple[CompiledAlike, Numbers, int] | None = None
     for alike in reversed(made):
         found = alike.numbers(sizes)
