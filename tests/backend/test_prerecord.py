@@ -15,7 +15,7 @@ import wgpu
 
 from tests.backend.buffers import buffer_of
 from tests.graphs import awaited, doubling, normal
-from tests.internals import engine_of, executable_of, prepared_for, session_of, set_policy
+from tests.internals import engine_of, executable_of, prepared_for, set_policy, settle
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -55,11 +55,6 @@ def submissions(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(RunCommands, "submit", submitting)
     return made
-
-
-def settle(context: MLContext) -> None:
-    """Wait until the context's worker has nothing left to do."""
-    session_of(context).run_on_worker(lambda: None).wait(10)
 
 
 def run(graph: MLGraph, x: Any = X) -> None:
