@@ -23,7 +23,7 @@ from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
-from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime.prerecord import RunCommands, RunPrerecorder
 
 
 @pytest.fixture(params=["with the worker", "here", "ends by a thread"])
@@ -205,12 +205,12 @@ def test_who_awaits_records_what_little_is_left(
 ) -> None:
     """Nothing may be recorded, as the worker may still be at it, or so many steps."""
     set_policy(context, max_prerecorded_runs=1, back_to_back_seconds=soon)
-    graph, record, allowed = repeated(context), Ahead.record, [1] * recorded
+    graph, record, allowed = repeated(context), RunPrerecorder.record, [1] * recorded
 
-    def recording(ahead: Ahead, make: Callable[[], RunCommands], *_: Any) -> bool:
-        return bool(allowed) and record(ahead, make, lambda seconds: True, allowed.pop())
+    def recording(prerecorder: RunPrerecorder, make: Callable[[], RunCommands], *_: Any) -> bool:
+        return bool(allowed) and record(prerecorder, make, lambda seconds: True, allowed.pop())
 
-    monkeypatch.setattr(Ahead, "record", recording)
+    monkeypatch.setattr(RunPrerecorder, "record", recording)
     set_policy(context, max_steps_left=most)
     for number in (3, 4):  # the first one was recorded before
         submitters.clear()
@@ -338,7 +338,7 @@ def test_the_next_one_is_recorded_at_once_where_runs_follow_each_other(
 
     monkeypatch.setattr(RunCommands, "record", recording)
     for number in range(3):
-        executable_of(graph).ahead.pace.seconds = 1e-9  # it is over by now
+        executable_of(graph).prerecorder.latency.seconds = 1e-9  # it is over by now
         under_asyncio(functools.partial(compute, graph, context, number))
         settle(context)
     assert len(found) == 1

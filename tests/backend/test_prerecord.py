@@ -28,7 +28,7 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime.prerecord import RunCommands, RunPrerecorder
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import Encoder
 
 X = normal(2, 3)
@@ -50,7 +50,7 @@ def submissions(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     submit = RunCommands.submit
 
     def submitting(self: RunCommands, in_pieces: bool) -> None:
-        made.append(self.recorded)
+        made.append(self.is_recorded)
         submit(self, in_pieces)
 
     monkeypatch.setattr(RunCommands, "submit", submitting)
@@ -103,7 +103,7 @@ def test_it_stops_when_the_run_is_done_and_does_not_begin_what_takes_longer(
     graph, events, x = swapping(fresh), [], normal(8, 8)
     awaited(graph, {"x": x})
     settle(fresh)
-    staging, ahead = executable_of(graph).loaded.gpu.staging, executable_of(graph).ahead
+    staging, prerecorder = executable_of(graph).loaded.gpu.staging, executable_of(graph).prerecorder
     record, read, ending_of = RunCommands.record, staging.read, staging.ending
 
     def recording(self: RunCommands) -> None:
@@ -117,7 +117,10 @@ def test_it_stops_when_the_run_is_done_and_does_not_begin_what_takes_longer(
     monkeypatch.setattr(RunCommands, "record", recording)
     monkeypatch.setattr(staging, "ending", lambda *args: Told(ending_of(*args), done))
     monkeypatch.setattr(staging, "read", reading)
-    ahead.pace.seconds, ahead._ending.seconds = 1e-5, ending  # it is over by now
+    prerecorder.latency.seconds, prerecorder._finish_latency.seconds = (
+        1e-5,
+        ending,
+    )  # it is over by now
     np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
     settle(fresh)
     del events[0]  # the end of this run
@@ -216,7 +219,7 @@ def test_a_device_that_is_destroyed_with_a_run_recorded(fresh: MLContext) -> Non
     for _ in range(3):
         run(graph)
         settle(fresh)
-    assert executable_of(graph).ahead.take() is not None
+    assert executable_of(graph).prerecorder.take() is not None
     run(graph)
     settle(fresh)
     fresh.device.destroy()
@@ -257,8 +260,8 @@ def test_two_are_recorded_and_a_thread_ends_them(
             break
     assert seen
     settle(following)
-    ahead = executable_of(graph).ahead
-    assert 1 <= sum(map(bool, iter(ahead.take, None))) <= RunPolicy.max_prerecorded_runs
+    prerecorder = executable_of(graph).prerecorder
+    assert 1 <= sum(map(bool, iter(prerecorder.take, None))) <= RunPolicy.max_prerecorded_runs
 
 
 def test_an_end_that_fails_in_a_thread(
@@ -295,13 +298,13 @@ def test_sizes_that_were_used_last_have_runs_recorded(fresh: MLContext) -> None:
             for _ in range(2):
                 run(graph, x)
             settle(fresh)
-    recorded = [n for n in sizes if aheads_of(graph, n).recorded]
+    recorded = [n for n in sizes if prerecorder_of(graph, n).is_recorded]
     assert recorded == [*sizes][-RunPolicy.max_prerecorded_graphs :]
     for n in (sizes[0], sizes[-1]):
         run(graph, normal(n, 3, seed=n))
 
 
-def aheads_of(graph: MLGraph, n: int) -> Ahead:
+def prerecorder_of(graph: MLGraph, n: int) -> RunPrerecorder:
     executable = prepared_for(graph, n=n).executable
     assert isinstance(executable, WebGPUExecutable)
-    return executable.ahead
+    return executable.prerecorder

@@ -55,7 +55,7 @@ def tiny(context: MLContext, run: Run) -> MLGraph:
     graph = doubling(context)
     run(functools.partial(compute, graph, context))
     settle(context)
-    assert executable_of(graph).ahead.whole.seconds > 0
+    assert executable_of(graph).prerecorder.whole_latency.seconds > 0
     return graph
 
 
@@ -86,7 +86,7 @@ def test_the_next_one_is_recorded_while_the_driver_computes(
     async def main() -> None:
         for number in range(4):
             await compute(graph, context, number)
-            assert executable_of(graph).ahead.recorded
+            assert executable_of(graph).prerecorder.is_recorded
 
     run(main)
     assert here == [False, *[True] * 4]
@@ -179,7 +179,7 @@ def test_the_device_refuses(
     async def main() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(gpu, call, refusing)
-            executable_of(graph).ahead.take()  # what is recorded needs no encoder
+            executable_of(graph).prerecorder.take()  # what is recorded needs no encoder
             with pytest.raises(OperationError, match="submitting a graph: the device refused: no"):
                 await compute(graph, context)
         await compute(graph, context)

@@ -43,7 +43,7 @@ def run_often(context: MLContext) -> Any:
 
     asyncio.run(main())
     settle(context)
-    assert executable_of(graph).ahead.recorded
+    assert executable_of(graph).prerecorder.is_recorded
     return graph
 
 

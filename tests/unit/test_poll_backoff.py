@@ -10,13 +10,9 @@ import pytest
 
 from webnn_py.core.lru_cache import LRUOwners
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
-from webnn_py.engines.webgpu.runtime.poll_backoff import (
-    MIN_LATENCY_SECONDS,
-    NEAR,
-    LatencyEstimate,
-    Wait,
-)
-from webnn_py.engines.webgpu.runtime.prerecord import Ahead
+from webnn_py.engines.webgpu.runtime.devices.staging import Ending
+from webnn_py.engines.webgpu.runtime.poll_backoff import MIN_LATENCY_SECONDS, NEAR, LatencyEstimate
+from webnn_py.engines.webgpu.runtime.prerecord import RunPrerecorder
 
 
 @pytest.fixture
@@ -30,9 +26,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def waited(
     estimate: LatencyEstimate, clock: list[float], seconds: float, late: bool = False
 ) -> None:
-    wait = Wait(estimate)
+    is_over = late
+    mapping: Any = SimpleNamespace(look=lambda: is_over)
+    ending = Ending(mapping, estimate, time.monotonic())
     clock[0] += seconds
-    wait.end(late)
+    is_over = ending.look() or True
+    assert ending.look()
 
 
 def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float]) -> None:
@@ -45,7 +44,7 @@ def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float])
 def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
     policy = RunPolicy()
     device: Any = SimpleNamespace(recorded_ahead=LRUOwners(1), policy=policy)
-    whole = Ahead(device).whole
+    whole = RunPrerecorder(device).whole_latency
     for seconds in (1e-4, 10.0, 10.0):
         waited(whole, clock, seconds)
     assert 1e-4 < whole.seconds < policy.tiny_run_seconds

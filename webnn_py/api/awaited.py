@@ -30,8 +30,7 @@ from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.open_dims import check_name
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.base import Executable, HostExecutable
+from webnn_py.engines.base import AwaitedRun, Executable, HostExecutable
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.timeline import TimelinePoint, points
 from webnn_py.ordering.unordered import UnorderedRun

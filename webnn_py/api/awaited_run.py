@@ -16,8 +16,7 @@ from webnn_py.api.unordered_pool import HostRequest
 from webnn_py.core.completion import CANCELLED, wait_or_cancel
 from webnn_py.core.errors import OperationError
 from webnn_py.core.thread_priority import LONG_RUN_SECONDS, shorten_slice
-from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.base import HostExecutable
+from webnn_py.engines.base import AwaitedRun, HostExecutable
 from webnn_py.ir import Array, Shape
 from webnn_py.ordering.operation import Operation, Run, wait_in_order
 from webnn_py.ordering.timeline import Timeline, TimelinePoint

@@ -12,7 +12,7 @@ from webnn_py.api.awaited_run import Points, finished
 from webnn_py.api.session import Session
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import DataError, ValidationError
-from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import AwaitedRun
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering.timeline import Timeline
 

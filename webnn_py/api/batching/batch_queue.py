@@ -24,8 +24,7 @@ from webnn_py.core.completion import Completion, end_all, hold, next_turn, runs_
 from webnn_py.core.errors import ContextLostError, convert_memory_errors
 from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.thread_priority import LONG_RUN_SECONDS
-from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.base import Executable, HostExecutable
+from webnn_py.engines.base import AwaitedRun, Executable, HostExecutable
 from webnn_py.ir import Array
 from webnn_py.memory.batch_rows import join_rows
 from webnn_py.ops.batch_axes import BatchAxes

@@ -32,7 +32,7 @@ from webnn_py.core.errors import (
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.progress import BuildProgress, with_progress
-from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import reading_program, write_program

@@ -1,8 +1,22 @@
-"""Awaited runs on a GPU context: submit on the worker, read back on another thread.
+"""AwaitedDeviceRun: one awaited computation on a device, from its arguments to its results.
 
-Handing over takes longer than small graphs take the device. So a run that is alone on it is read
-back by the worker; or who awaits it submits it, and reads it back, if either only takes a moment.
-Tiny graphs on software drivers, which compute on this machine's cores, are seen through at once.
+A run passes through these states, whichever thread takes it on:
+
+    checked -> inputs read -> recorded -> submitted -> read back -> done
+
+The calling thread checks the arguments (`__init__`) and reads the inputs (`read_inputs`). Who does
+the other steps is the run's `Driver`, chosen when it has its turn (`when_there_is_room`):
+
+    Driver          records, submits    waits for the end     reads back
+    READER          context's worker    reader thread         reader thread
+    WORKER          context's worker    context's worker      context's worker
+    WORKER_WATCHES  event loop          context's worker      event loop, when the end is near
+    LOOP            event loop          event loop, in turns  event loop; reader thread, if late
+    LOOP_AT_ONCE    event loop          event loop, blocking  event loop; reader thread, if late
+
+A run without an order that is alone on the device has another driver than READER, as handing it to
+another thread takes longer than small graphs take the device. Whoever waits for the end records the
+next run meanwhile (`prerecord`). `RunPolicy` holds the thresholds.
 """
 
 from __future__ import annotations
@@ -12,433 +26,450 @@ import functools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
 from typing import Any
 
 import numpy as np
+import wgpu
 
 from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
-from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
-from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping, Ending
-from webnn_py.engines.webgpu.runtime.in_flight import Recorded, UnderWay
-from webnn_py.engines.webgpu.runtime.poll_backoff import LatencyEstimate, Wait
-from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime.prerecord import RunCommands, RunPrerecorder
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
+from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.ir import Descriptor
-from webnn_py.memory import host_arrays
+from webnn_py.memory.host_arrays import aligned_copy
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
 
-Targets = Sequence[tuple[Any, int]]
-"""Buffers that the host writes into, and how many bytes."""
+SizedBuffers = Sequence[tuple[Any, int]]
+"""Buffers that the host writes into, each with its number of bytes."""
 
 
-class Run(AwaitedRun):
+class Driver(Enum):
+    """The threads that take a run from its turn to its end: see the table above."""
+
+    READER = auto()
+    WORKER = auto()
+    WORKER_WATCHES = auto()
+    LOOP = auto()
+    LOOP_AT_ONCE = auto()
+
+
+class AwaitedDeviceRun(AwaitedRun):
     """One awaited computation on a device.
 
     Args:
-        loaded: What is computed.
-        ahead: What is known of its runs.
-        recorded: What the context has not yet submitted.
-        under_way: What the context has begun.
-        dispatch: What is recorded before and after, and where everything lies.
-        outputs: For each what was given, or None and what it is.
+        loaded: The graph or program.
+        prerecorder: Records its runs before they are asked for, and knows how long they take.
+        recorder: Of the context.
+        dispatch: Where inputs and outputs lie, and what is recorded before and after.
+        outputs: For each output the user's array or resource, or None; and its descriptor.
     """
 
     def __init__(
         self,
         loaded: LoadedGraph | LoadedProgram,
-        ahead: Ahead,
-        recorded: Recorded,
-        under_way: UnderWay,
+        prerecorder: RunPrerecorder,
+        recorder: Recorder,
         dispatch: Dispatch,
         outputs: Sequence[tuple[Any, Descriptor]],
     ) -> None:
         super().__init__()
-        self._gpu = loaded.gpu
-        self._policy = loaded.gpu.policy
+        gpu, policy, traffic = loaded.gpu, loaded.gpu.policy, dispatch.traffic
+        self._gpu, self._policy = gpu, policy
         self._loaded = loaded
-        self._recorded = recorded
-        self._under_way = under_way
-        self._alone = False  # nothing else was under way when it took its turn
+        self._recorder = recorder
         self._dispatch = dispatch
-        traffic = dispatch.traffic
-        results = traffic.result_bytes
-        self._ahead = (
-            ahead if results <= self._policy.prerecorded_result_bytes and traffic.only else None
+        self._driver = Driver.READER
+        can_prerecord = traffic.only and traffic.result_bytes <= policy.prerecorded_result_bytes
+        self._prerecorder = prerecorder if can_prerecord else None
+        is_large = traffic.input_bytes >= policy.large_input_bytes
+        self._may_be_tiny = (
+            not gpu.hardware
+            and can_prerecord
+            and not is_large
+            and 0 < prerecorder.whole_latency.seconds < policy.tiny_run_seconds
         )
-        large = traffic.input_bytes >= self._policy.large_input_bytes
-        soft = not self._gpu.hardware and self._ahead is not None and not large
-        self._may_be_tiny = soft and 0 < ahead.whole.seconds < self._policy.tiny_run_seconds
-        # Tiny inputs go through the queue: to map memory again takes as long.
-        inputs = traffic.inputs if self._gpu.uploads.is_available and not self._may_be_tiny else ()
-        self._targets: Targets = () if large else inputs
-        self._large: Targets = inputs if large else ()
-        self._sources: list[Any] = []  # from which large inputs will be copied
-        self._prepared: RunCommands | None = None  # its inputs are written
-        self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
-        self._whole: Wait | None = None  # until it is read back
-        self._start: operation.Run = _nothing
-        self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
-        self._is_short = False  # who awaits sees it through
-        self._late = 0.0  # and may do so by so many seconds
-        self._seen_there = results <= self._policy.loop_result_bytes
-        self._repeated = ahead.pace.seconds > 0
-        self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
+        # Tiny inputs go through the device's queue: mapping a buffer again takes as long.
+        mapped = traffic.inputs if gpu.uploads.is_available and not self._may_be_tiny else ()
+        self._inputs: SizedBuffers = () if is_large else mapped
+        self._large_inputs: SizedBuffers = mapped if is_large else ()
+        self._large_sources: list[Any] = []  # the mapped buffers that hold the large inputs
+        self._commands: RunCommands | None = None  # with the inputs written
+        self._is_submitted = False  # by the loop's thread
+        self._begun_at = 0.0  # when a thread began to submit all of it; seconds
+        self._max_late_seconds = 0.0  # by which the loop's thread may notice its end later
+        self._handoff: Completion[Ending | None] | None = None  # of its end, to the loop's thread
+        self._begin_on_worker: operation.Run = _do_nothing
+        self._is_read_on_loop = traffic.result_bytes <= policy.loop_result_bytes
+        self._has_run_before = prerecorder.latency.seconds > 0
+        self._user_arrays = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
             np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
             for given, made in outputs
         ]
 
+    # Checked -> inputs read, on the calling thread
+
     def read_inputs(self) -> None:
-        """Write them where a run that was recorded ahead reads them, or copy them."""
+        """Write the inputs where a prerecorded run reads them, or copy them."""
+        run, gpu = self._dispatch, self._gpu
         if not self._may_be_tiny:
             with device_errors("uploading a graph's inputs"):
-                self._prepared = self._prepared or self._recorded_ahead(self._is_next)
-                if self._gpu.uploads.have(size for _, size in self._large):
-                    self._write_large()  # else the worker does, as to make them takes long
-        run = self._dispatch
-        run.uploads = [
-            (buffer, host_arrays.aligned_copy(contents)) for buffer, contents in run.uploads
-        ]
-
-    def _write_large(self) -> None:
-        """Write inputs that are large where commands copy them from: for one run at a time."""
-        given, uploads = self._dispatch.uploads, self._gpu.uploads
-        if self._large and given and uploads.are_for(self):
-            self._sources = [uploads.take(size) for _, size in self._large]
-            uploads.write(zip(self._sources, (c for _, c in given), strict=True))
-            self._dispatch.uploads = []
+                if self._commands is None:
+                    self._commands = self._take_prerecorded(may_record=self._is_short_and_next)
+                sizes = [size for _, size in self._large_inputs]
+                if sizes and gpu.uploads.have(sizes):
+                    self._write_large_inputs()  # else the worker does: making them takes long
+        run.uploads = [(buffer, aligned_copy(contents)) for buffer, contents in run.uploads]
 
     @property
-    def _is_next(self) -> bool:
-        """Whether it may be recorded and submitted on this thread, which may be an event loop's."""
-        gpu, ahead = self._gpu, self._ahead
-        is_short = ahead is not None and 0 < ahead.pace.seconds < self._policy.short_run_seconds
-        return is_short and gpu.hardware and not (gpu.in_flight.under_way or self._large)
+    def _is_short_and_next(self) -> bool:
+        """Whether the calling thread, such as an event loop's, may record and submit it."""
+        gpu, known = self._gpu, self._prerecorder
+        if known is None or not gpu.hardware or self._large_inputs or gpu.in_flight.under_way:
+            return False
+        return 0 < known.latency.seconds < self._policy.short_run_seconds
 
-    @property
-    def _most_left(self) -> int:
-        """Steps that may be left to record before it is submitted on this thread."""
-        ahead = self._ahead
-        if ahead is None or ahead.pace.seconds >= self._policy.short_run_seconds:
-            return 0
-        return sys.maxsize if self._follows else self._policy.max_steps_left
-
-    @property
-    def _follows(self) -> bool:
-        """Whether it begins right behind another one."""
-        return (
-            self._ahead is not None
-            and time.monotonic() - self._ahead.ended < self._policy.back_to_back_seconds
-        )
-
-    def _recorded_ahead(self, begin: bool = False) -> RunCommands | None:
-        """The commands of this run as far as they were recorded ahead, its inputs written.
+    def _take_prerecorded(self, may_record: bool = False) -> RunCommands | None:
+        """Take the commands that were recorded for this run, and write its inputs for them.
 
         Args:
-            begin: Begin to record a few, if none were; the worker may still be at it.
+            may_record: Begin to record few steps if none were; the worker may still be at it.
         """
-        commands = self._ahead.take() if self._ahead else None
-        if commands is None and begin:
-            made = self._commands(self._targets)
-            if made.left <= self._most_left:
-                made.record()
-                commands = made
+        commands = None if self._prerecorder is None else self._prerecorder.take()
+        if commands is None and may_record:
+            commands = self._new_commands(self._inputs)
+            if commands.steps_left > self._max_steps_left:
+                return None
+            commands.record()
         if commands is not None and commands.takes_inputs:
             run = self._dispatch
             commands.upload([contents for _, contents in run.uploads])
             run.uploads = []
         return commands
 
-    def when_there_is_room(self, start: operation.Run, is_next: bool = False) -> None:
-        """Keep the memory bounded that results wait in for being read back."""
-        in_flight, self._start = self._gpu.in_flight, start
+    @property
+    def _max_steps_left(self) -> int:
+        """Steps that the loop's thread may record before it submits."""
+        known, policy = self._prerecorder, self._policy
+        if known is None or known.latency.seconds >= policy.short_run_seconds:
+            return 0
+        # Where runs follow each other, those behind it would be late, too.
+        return sys.maxsize if self._follows_another else policy.max_steps_left
 
-        def begin() -> None:
-            self._alone = in_flight.under_way == 1
+    @property
+    def _follows_another(self) -> bool:
+        """Whether it begins right behind another run of the graph."""
+        known = self._prerecorder
+        if known is None:
+            return False
+        return time.monotonic() - known.ended_at < self._policy.back_to_back_seconds
+
+    def _new_commands(self, inputs: SizedBuffers = ()) -> RunCommands:
+        """Return commands of which nothing is recorded."""
+        run, known = self._dispatch, self._prerecorder
+        pieces = known.pieces if known is not None else ()
+        pieces = pieces or self._loaded.commands(run.places).pieces
+        if known is not None:
+            known.pieces = pieces
+        return RunCommands(self._gpu, run, pieces, inputs)
+
+    def _write_large_inputs(self) -> None:
+        """Write large inputs into mapped buffers, for one run at a time."""
+        run, uploads = self._dispatch, self._gpu.uploads
+        if self._large_inputs and run.uploads and uploads.are_for(self):
+            self._large_sources = [uploads.take(size) for _, size in self._large_inputs]
+            contents = [array for _, array in run.uploads]
+            uploads.write(zip(self._large_sources, contents, strict=True))
+            run.uploads = []
+
+    # Inputs read -> submitted
+
+    def when_there_is_room(self, start: operation.Run, is_next: bool = False) -> None:
+        """Choose the driver when fewer than `max_runs_in_flight` runs wait to be read back."""
+        in_flight, self._begin_on_worker = self._gpu.in_flight, start
+
+        def take_turn() -> None:
             self.done.on_done(in_flight.release)
-            if self._alone and is_next:
-                if self._is_tiny:
+            if in_flight.under_way == 1:
+                self._driver = Driver.WORKER
+                if is_next and self._is_tiny:
                     self._compute_at_once()
-                else:
-                    self._submit_at_once()
-            if not self._is_short:
+                elif is_next:
+                    self._submit_on_loop()
+            if self._driver not in (Driver.LOOP, Driver.LOOP_AT_ONCE):
                 start()
 
-        in_flight.acquire(begin)
+        in_flight.acquire(take_turn)
 
     @property
     def _is_tiny(self) -> bool:
-        """Whether all of it takes but a moment, on a driver that may compute on this thread."""
+        """Whether this thread may compute all of it: the device has nothing else to do."""
         gpu = self._gpu
         return (
             self._may_be_tiny
             and not gpu.owes_turn
-            and self._seen_there
+            and self._is_read_on_loop
             and bool(self._dispatch.downloads)
             and gpu.life.is_idle
             and not gpu.submit_lock.locked()
-            and self._recorded.nothing_recorded
+            and self._recorder.batch.empty
         )
 
     def _compute_at_once(self) -> None:
-        """Do all of it on this thread, which may be an event loop's."""
-        gpu, self._is_short = self._gpu, True
+        """Submit, wait and read back on this thread, such as an event loop's."""
+        gpu, self._driver = self._gpu, Driver.LOOP_AT_ONCE
         gpu.owes_turn = True
         try:
-            commands = self._begin()
+            commands = self._submit()
             with device_errors("reading a graph's outputs"):
                 mapping = gpu.staging.mapping(commands.results[0][0])
-                seen = mapping.look_for(self._policy.tiny_wait_seconds, self._record_next)
+                is_over = mapping.look_for(self._policy.tiny_wait_seconds, self._record_whole_next)
         except BaseException as error:
             self.done.set_exception(error)
             return
-        read = functools.partial(self._read, commands, mapping)
-        if seen:
-            read()
+        if is_over:
+            self._read(commands, mapping)
         else:
-            gpu.reader.submit(read, self.done.set_exception)
+            self._read_on_reader(commands, mapping)
 
-    def _submit_at_once(self) -> None:
-        """Submit on this thread, which may be an event loop's, if that takes but a moment."""
-        gpu, ahead, commands = self._gpu, self._ahead, self._prepared
-        # A software driver may work on what is submitted, and on what was before, meanwhile.
-        if ahead is None or commands is None or not gpu.hardware:
+    def _submit_on_loop(self) -> None:
+        """Submit on this thread, such as an event loop's, if little is left to record."""
+        gpu, known, commands = self._gpu, self._prerecorder, self._commands
+        # A software driver may compute on this thread whatever was submitted before.
+        if known is None or commands is None or not gpu.hardware:
             return
-        if commands.left > self._most_left:
+        if commands.steps_left > self._max_steps_left:
             return
-        if self._dispatch.uploads or self._sources or not self._recorded.nothing_recorded:
+        if self._dispatch.uploads or self._large_sources or not self._recorder.batch.empty:
             return
         if not gpu.submit_lock.acquire(blocking=False):
             return
         try:
-            follows = self._follows  # before it is recorded, if it is not
-            self._under_way.add_result(self.done, self.cancellation)
+            follows_another = self._follows_another
+            self._recorder.pending.add_result(self.done, self.cancellation)
             with device_errors("submitting a graph"):
                 commands.submit(self._loaded.in_pieces)
-            wait = Wait(ahead.pace, commands.begun_at)
-            self._submitted = commands, wait
-            self._late = self._policy.late_seconds if follows else 0.0
-            if self._seen_there and commands.results:
-                self._due = Completion()
-                self.done.on_done(functools.partial(self._due.set_result, None))
-                if ahead.pace.seconds < self._policy.short_run_seconds:
-                    self._due.set_result(gpu.staging.ending(commands.results[0][0], wait))
-                    self._is_short = True
+            self._is_submitted = True
+            self._max_late_seconds = self._policy.late_seconds if follows_another else 0.0
+            if self._is_read_on_loop and commands.results:
+                self._handoff = Completion()
+                self.done.on_done(functools.partial(self._handoff.set_result, None))
+                self._driver = Driver.WORKER_WATCHES
+                if known.latency.seconds < self._policy.short_run_seconds:
+                    self._handoff.set_result(self._ending_of(commands, known))
+                    self._driver = Driver.LOOP
         except BaseException as error:
             self.done.set_exception(error)
         finally:
             gpu.submit_lock.release()
 
     def begin(self) -> None:
-        """Upload, record, submit, if that is not done; then have the outputs read back."""
-        if self.done.done:  # it could not be submitted, or only the next is to be prepared
+        """Submit on the worker, unless the loop's thread did; then read back or have it done."""
+        if self.done.done:  # the submission failed, or only the next run is to be recorded
             return
-        if self._submitted is not None:
-            commands, wait = self._submitted
-        else:
-            commands = self._begin()
-            wait = Wait(self._ahead.pace if self._ahead else LatencyEstimate(), commands.begun_at)
+        commands = self._commands if self._is_submitted else self._submit()
+        assert commands is not None
         gpu = self._gpu
-        if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
-            self._read_alone(commands, wait)
+        is_alone = self._driver is not Driver.READER and gpu.in_flight.under_way == 1
+        if is_alone and gpu.reader.idle:
+            self._wait_on_worker(commands)
         else:
-            gpu.reader.submit(functools.partial(self._read, commands), self.done.set_exception)
-
-    def _begin(self) -> RunCommands:
-        """Submit it, unless it was cancelled."""
-        self.cancellation.check()
-        self._under_way.add_result(self.done, self.cancellation)
-        if self._ahead is not None:
-            self._whole = Wait(self._ahead.whole)
-        with device_errors("submitting a graph"):
-            return self._submit()
+            self._read_on_reader(commands)
 
     def _submit(self) -> RunCommands:
-        """Upload, record what is not recorded yet, submit."""
+        """Record what is not recorded yet, and submit, unless the run was cancelled."""
         gpu, run = self._gpu, self._dispatch
-        if not self._is_short:  # else nothing is recorded
-            self._recorded.submit_recorded()
-        # What is only read back is not written yet, and a cancelled await need not wait for the
-        # driver, which may take as long as the work before.
+        self.cancellation.check()
+        self._recorder.pending.add_result(self.done, self.cancellation)
+        self._begun_at = time.monotonic()
+        # Resources of the user are written from now on. Else a cancelled await need not wait for
+        # the driver, which may take as long as the work before.
         section = self.cancellation if run.written else contextlib.nullcontext()
-        with gpu.submit_lock, gpu.life, section:
-            if run.written:
-                self.cancellation.check()
-            run.check_usable()
-            commands = self._prepared or self._recorded_ahead() or self._commands()
-            self._write_large()
-            for buffer, contents in run.uploads:
-                native.write_buffer(gpu.queue, buffer, 0, contents)
-            if self._sources:
-                commands.submit_upload(self._sources, self._large)
-            commands.submit(self._loaded.in_pieces)
+        with device_errors("submitting a graph"):
+            if self._driver is not Driver.LOOP_AT_ONCE:  # else the batch is empty
+                self._recorder.submit_recorded()
+            with gpu.submit_lock, gpu.life, section:
+                if run.written:
+                    self.cancellation.check()
+                if run.given:
+                    run.check_usable()
+                commands = self._commands or self._take_prerecorded() or self._new_commands()
+                self._write_large_inputs()
+                for buffer, contents in run.uploads:
+                    native.write_buffer(gpu.queue, buffer, 0, contents)
+                if self._large_sources:
+                    commands.submit_upload(self._large_sources, self._large_inputs)
+                commands.submit(self._loaded.in_pieces)
         return commands
 
-    def _commands(self, inputs: Targets = ()) -> RunCommands:
-        run, ahead = self._dispatch, self._ahead
-        pieces = (ahead and ahead.pieces) or self._loaded.commands(run.places).pieces
-        if ahead is not None:
-            ahead.pieces = pieces
-        return RunCommands(self._gpu, run, pieces, inputs)
+    # Submitted -> done
 
-    def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
-        """Read back, or leave that to who awaits it; before, record the next run."""
-        if self._ahead is None or not commands.results:
+    def _wait_on_worker(self, commands: RunCommands) -> None:
+        """Record the next run, then read this one back or hand its end to the loop's thread."""
+        known, handoff = self._prerecorder, self._handoff
+        if known is None or not commands.results:
             self._read(commands)
             return
-        ending = self._gpu.staging.ending(commands.results[0][0], wait)
-        due = self._due
+        ending = self._ending_of(commands, known)
 
         def is_time(seconds: float) -> bool:
             if ending.left > max(seconds, self._policy.wake_seconds):
                 return True
-            return due is None and not seconds and not ending.look()
+            return handoff is None and not seconds and not ending.look()
 
-        if self._repeated:
-            self._record_ahead(is_time)
-        if due is not None:
+        if self._has_run_before:
+            self._record_next(is_time)
+        if handoff is not None:
             ending.come_near()
-            due.set_result(ending)
-            if due.wait(0) is ending:
+            handoff.set_result(ending)
+            if handoff.wait(0) is ending:
                 return
         self._read(commands, ending)
 
+    def _ending_of(self, commands: RunCommands, known: RunPrerecorder) -> Ending:
+        """Begin to wait for the first result."""
+        return self._gpu.staging.ending(commands.results[0][0], known.latency, commands.begun_at)
+
     @property
     def end(self) -> Awaitable[None]:
-        """Its end, which who awaits looks for itself if it was submitted there."""
-        if self._due is not None:
-            return self._watch(self._due)
-        return self._turn() if self._is_short else self.done
+        """Its end, which the loop's thread looks for itself if it submitted the run."""
+        if self._handoff is not None:
+            return self._watch(self._handoff)
+        return self._give_turn() if self._driver is Driver.LOOP_AT_ONCE else self.done
 
-    async def _turn(self) -> None:
-        """Let other tasks take their turn, as this one took the thread."""
+    async def _give_turn(self) -> None:
+        """Let other tasks take their turn, as this one has blocked their thread."""
         try:
             await next_turn()
         finally:
             self._gpu.owes_turn = False
         await self.done
 
-    async def _watch(self, due: Completion[Ending | None]) -> None:
-        """Await the end; when it is near, look for it here: being woken takes longer."""
-        seen = False
+    async def _watch(self, handoff: Completion[Ending | None]) -> None:
+        """Await the end; look for it on this thread when it is near: being woken takes longer."""
+        policy, is_over = self._policy, False
         try:
-            await due.settled()
-            ending = due.wait(0)
-            recording = self._is_short
-            while (
-                ending is not None
-                and not (self.done.done or seen)
-                and ending.left > -2 * self._policy.wake_seconds
-            ):
-                if recording:
-                    is_time = functools.partial(self._is_time, ending)
-                    recording = self._record_ahead(
-                        is_time, self._policy.steps_per_turn, self._gpu.recorder
-                    )
-                seen = ending.look()
-                if not seen:
+            await handoff.settled()
+            ending = handoff.wait(0)
+            may_record, latest = self._driver is Driver.LOOP, -2 * policy.wake_seconds
+            while ending is not None and not (self.done.done or is_over) and ending.left > latest:
+                if may_record:
+                    is_time = functools.partial(self._is_time_on_loop, ending)
+                    threads = self._gpu.recorder
+                    may_record = self._record_next(is_time, policy.steps_per_turn, threads)
+                is_over = ending.look()
+                if not is_over:
                     await next_turn()
         finally:
-            due.set_result(None)  # the worker reads it back, unless it left that to us
-            ending = due.wait(0)
+            handoff.set_result(None)  # the worker reads it back, unless it handed it over
+            ending = handoff.wait(0)
             if ending is not None:
-                self._read_left(ending, seen)
+                self._read_handed_over(ending, is_over)
         await self.done
 
-    def _is_time(self, ending: Ending, seconds: float) -> bool:
-        """Whether to record what takes so many seconds before the end is looked for."""
-        assert self._ahead is not None
-        late = 0.0 if self._ahead.recorded else self._late
-        return (
-            ending.left + (min(late, self._policy.late_finish_seconds) if seconds else late)
-            > seconds
-        )
+    def _is_time_on_loop(self, ending: Ending, seconds: float) -> bool:
+        """Whether to record what takes so many seconds before looking for the end."""
+        assert self._prerecorder is not None
+        late = 0.0 if self._prerecorder.is_recorded else self._max_late_seconds
+        if seconds:
+            late = min(late, self._policy.late_finish_seconds)
+        return ending.left + late > seconds
 
-    def _read_left(self, ending: Ending, seen: bool) -> None:
-        """Read back what the worker has left, here if it was seen to be over."""
-        assert self._submitted is not None
-        read = functools.partial(self._read_before, self._submitted[0], ending, self._start)
-        if seen:
+    def _read_handed_over(self, ending: Ending, is_over: bool) -> None:
+        """Read back on this thread if the run is over, and have the worker record the next."""
+        commands, begin_on_worker = self._commands, self._begin_on_worker
+        assert commands is not None
+
+        def read() -> None:
+            self._read(commands, ending)
+            if self._prerecorder is not None and not self._prerecorder.is_recorded:
+                begin_on_worker()
+
+        if is_over:
             read()
         else:
             self._gpu.reader.submit(read, self.done.set_exception)
 
-    def _read_before(self, commands: RunCommands, ending: Ending, start: operation.Run) -> None:
-        """Read back, and have the worker prepare the next run."""
-        self._read(commands, ending)
-        if self._ahead is not None and not self._ahead.recorded:
-            start()
-
     def prepare_next(self) -> None:
-        """Record the next run, as long as nothing else is to be done."""
-        if self._ahead is not None and self._repeated and self.done.done:
-            self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
+        """Record the next run on the worker, until another run begins."""
+        if self._prerecorder is not None and self._has_run_before and self.done.done:
+            self._record_next(lambda seconds: self._gpu.in_flight.under_way == 0)
 
-    def _record_next(self) -> None:
-        """Record the next run, while the driver's own threads compute this one."""
-        assert self._ahead is not None
-        with contextlib.suppress(MLError), device_errors("recording a graph"):
-            self._ahead.record_whole(self._commands)
-
-    def _record_ahead(
+    def _record_next(
         self,
-        while_: Callable[[float], bool],
-        most: int = sys.maxsize,
+        is_time: Callable[[float], bool],
+        max_steps: int = sys.maxsize,
         threads: Workers | None = None,
     ) -> bool:
-        """Record the next run; who reads this one back is told what is wrong with the device."""
-        assert self._ahead is not None
-        make = functools.partial(self._commands, self._targets)
-        with contextlib.suppress(MLError), device_errors("recording a graph"):
-            return self._ahead.record(make, while_, most, threads)
-        return False
+        """Record the next run; see `RunPrerecorder.record`."""
+        assert self._prerecorder is not None
+        make = functools.partial(self._new_commands, self._inputs)
+        try:
+            return self._prerecorder.record(make, is_time, max_steps, threads)
+        except (MLError, wgpu.GPUError, RuntimeError):
+            return False  # whoever reads this run back is told what is wrong with the device
+
+    def _record_whole_next(self) -> None:
+        """Record all of the next run, while the driver's own threads compute this one."""
+        assert self._prerecorder is not None
+        with contextlib.suppress(MLError, wgpu.GPUError, RuntimeError):
+            self._prerecorder.record_whole(self._new_commands)
+
+    def _read_on_reader(self, commands: RunCommands, mapping: BufferMapping | None = None) -> None:
+        read = functools.partial(self._read, commands, mapping)
+        self._gpu.reader.submit(read, self.done.set_exception)
+
+    def _read(self, commands: RunCommands, ending: Ending | BufferMapping | None = None) -> None:
+        """Wait for the results and copy them, on this thread."""
+        staging, outputs = self._gpu.staging, self._outputs
+
+        def succeed() -> None:
+            commands.release_uploads()  # before the next run may look for them
+            known, now = self._prerecorder, time.monotonic()
+            if known is not None:
+                known.ended_at = now
+                if self._begun_at:
+                    known.whole_latency.learn(now - self._begun_at)
+            self.done.set_result(None)
+
+        try:
+            if commands.fence is not None:
+                staging.wait(commands.fence)
+            results = [(buffer, outputs[number]) for buffer, number in commands.results]
+            staging.read(results, self.cancellation, ending, succeed)
+        except BaseException as error:
+            self.done.set_exception(told(error, "reading a graph's outputs"))
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""
-        written = [*self._dispatch.written.values(), *self._given]
+        written = [*self._dispatch.written.values(), *self._user_arrays]
         return [*map(region_of, self._dispatch.read)], [*map(region_of, written)]
 
-    def release(self) -> None:
-        """Keep neither the copies of host arrays any more, nor what keeps this."""
-        self._dispatch.uploads = []
-        self._prepared = None
-        if self._large:
-            self._sources = []
-            self._gpu.uploads.leave(self)
-        self._start = _nothing
-
-    def _read(self, commands: RunCommands, ending: Ending | BufferMapping | None = None) -> None:
-        gpu, outputs = self._gpu, self._outputs
-        try:
-            with device_errors("reading a graph's outputs"):
-                if commands.fence is not None:
-                    gpu.staging.wait(commands.fence)
-                results = [(buffer, outputs[number]) for buffer, number in commands.results]
-                succeed = functools.partial(self._succeed, commands)
-                gpu.staging.read(results, self.cancellation, ending, succeed)
-        except BaseException as error:
-            self.done.set_exception(error)
-
-    def _succeed(self, commands: RunCommands) -> None:
-        commands.ended()  # before the next run may look for what it gives back
-        if self._whole is not None:
-            self._whole.end()
-        if self._ahead is not None:
-            self._ahead.ended = time.monotonic()
-        self.done.set_result(None)
-
     def results(self) -> list[Any]:
-        """What was given, or the arrays that were made."""
+        """The user's arrays and resources, and the arrays made for the other outputs."""
         return self._outputs
 
+    def release(self) -> None:
+        """Drop copies of inputs, and what refers back to this run."""
+        self._dispatch.uploads = []
+        if not self._is_submitted:
+            self._commands = None
+        if self._large_inputs:
+            self._large_sources = []
+            self._gpu.uploads.leave(self)
+        self._begin_on_worker = _do_nothing
 
-def _nothing() -> None:
-    """What has nothing to do."""
+
+def _do_nothing() -> None:
+    """Stand for a callback that is not set."""

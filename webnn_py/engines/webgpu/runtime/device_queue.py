@@ -13,8 +13,7 @@ import wgpu
 from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import ValidationError, caused_by
 from webnn_py.core.messages import type_name
-from webnn_py.engines.base import Executable, Queue
-from webnn_py.engines.device_loss import Loss
+from webnn_py.engines.base import Executable, Loss, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
@@ -24,7 +23,6 @@ from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.in_flight import UnderWay
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CHECKING
@@ -40,9 +38,9 @@ LARGE = 1 << 20
 class DeviceQueue(Queue):
     """Operations are recorded on the calling thread, in the device queue's order."""
 
-    def __init__(self, gpu: Device, worker: Callable[[Run], None], under_way: UnderWay) -> None:
+    def __init__(self, gpu: Device, worker: Callable[[Run], None]) -> None:
         loss = Loss()
-        self.recorder = recorder = Recorder(gpu, under_way, loss)
+        self.recorder = recorder = Recorder(gpu, loss)
         super().__init__(
             Executor(
                 worker,
@@ -55,7 +53,6 @@ class DeviceQueue(Queue):
             loss,
         )
         self.gpu = gpu
-        self._under_way = under_way
         gpu.life.add_listener(self)
         self._unreported: BaseException | None = None
 
@@ -133,7 +130,7 @@ class DeviceQueue(Queue):
 
     def _read_later(self, read: Run, done: Completion[None], cancellation: Cancellation) -> None:
         """Read on the reading thread."""
-        self._under_way.add_result(done, cancellation)
+        self.recorder.pending.add_result(done, cancellation)
         self.gpu.reader.submit(read, done.set_exception)
 
     def _read_soon(
@@ -315,7 +312,7 @@ class DeviceQueue(Queue):
     def close(self, error: BaseException) -> None:
         """Fail what is not done; drop what is recorded."""
         super().close(error)
-        self._under_way.fail(error)
+        self.recorder.pending.fail_all(error)
         self.recorder.drop()
 
 

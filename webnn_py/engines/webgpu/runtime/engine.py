@@ -29,7 +29,6 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.in_flight import UnderWay
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roofline import measure_roof, wake
@@ -63,7 +62,6 @@ class WebGPUEngine(DeviceEngine):
         # Made by `queue`, which a context asks for before anything else.
         self._queue: DeviceQueue
         self._worker: Callable[[Run], None]
-        self._under_way = UnderWay()
         self._roof: Roof | None = None
 
     def limits(self) -> EngineLimits:
@@ -115,7 +113,7 @@ class WebGPUEngine(DeviceEngine):
     def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
         """Recorded in batches, in the device queue's order."""
         self._worker = worker
-        self._queue = DeviceQueue(self.gpu, worker, self._under_way)
+        self._queue = DeviceQueue(self.gpu, worker)
         return self._queue
 
     def commands(self, queue: Queue, encoder: Any) -> Commands:
@@ -127,19 +125,19 @@ class WebGPUEngine(DeviceEngine):
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         self._worker(self.gpu.staging.begin)
-        compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True)
+        compiled = compile_graph(graph, self.gpu.features, EarlyPipelines(self.gpu), True)
         return self.load(compiled, LoadedTemplate(self.gpu, compiled))
 
     def for_sizes(self) -> ForSizes:
         """What is compiled for some sizes serves all that compiling would do the same for."""
-        return _Alike(self)
+        return ShapeGenericCompiler(self)
 
     def load(
         self, compiled: Compiled, template: LoadedTemplate, buffers: RunBuffers | None = None
     ) -> WebGPUExecutable:
         """Make buffers; arguments as of `LoadedGraph`."""
         loaded = LoadedGraph(self.gpu, compiled, template, buffers)
-        return WebGPUExecutable(loaded, self._queue.recorder, self._under_way)
+        return WebGPUExecutable(loaded, self._queue.recorder)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -149,10 +147,10 @@ class WebGPUEngine(DeviceEngine):
             OperationError: The device refused a kernel, or has no memory left.
         """
         loaded = LoadedProgram(self.gpu, plan)
-        return ProgramExecutable(loaded, self._queue.recorder, self._under_way)
+        return ProgramExecutable(loaded, self._queue.recorder)
 
 
-class _Alike(ForSizes):
+class ShapeGenericCompiler(ForSizes):
     """Loads what was compiled for sizes alike."""
 
     def __init__(self, engine: WebGPUEngine) -> None:
@@ -161,27 +159,30 @@ class _Alike(ForSizes):
         self._engine = engine
         self._buffers = RunBuffers(engine.gpu)
         templates: weakref.WeakValueDictionary[Template, LoadedTemplate]
-        ahead: weakref.WeakKeyDictionary[Template, Any]
+        early: weakref.WeakKeyDictionary[Template, Any]
         self._templates = templates = weakref.WeakValueDictionary()
-        self._ahead = ahead = weakref.WeakKeyDictionary()  # pipelines
+        self._early_pipelines = early = weakref.WeakKeyDictionary()
         self._compiled = CompiledForSizes(
-            engine.gpu.features, lambda template: template in templates or template in ahead
+            engine.gpu.features, lambda template: template in templates or template in early
         )
 
     def known(self, sizes: Mapping[str, int]) -> WebGPUExecutable | None:
+        """Load kernels compiled for other sizes, if they serve these."""
         found = self._compiled.known(sizes)
         return None if found is None else self._loaded(found)
 
     def compile(
         self, opened: Graph, sizes: Mapping[str, int], fixed: Graph, for_any: bool
     ) -> WebGPUExecutable:
-        begin = _Beginner(self._engine.gpu)
+        """Compile and load, or load what was compiled for sizes alike."""
+        begin = EarlyPipelines(self._engine.gpu)
         return self._loaded(self._compiled.compile(opened, sizes, fixed, begin, for_any))
 
     def compile_ahead(self, opened: Graph, sizes: Mapping[str, int]) -> None:
+        """Compile for sizes that may come, and begin to make the pipelines."""
         made = self._compiled.compile_ahead(opened, sizes)
         if made is not None:
-            self._ahead[made.template] = pipelines_of(self._engine.gpu, made.template)
+            self._early_pipelines[made.template] = pipelines_of(self._engine.gpu, made.template)
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
         template = self._templates.get(compiled.template)
@@ -191,7 +192,7 @@ class _Alike(ForSizes):
         return self._engine.load(compiled, template, self._buffers)
 
 
-class _Beginner:
+class EarlyPipelines:
     """Has long kernels compiled while others are being written.
 
     Of those that may share their code, the first alone: what they share is not known yet. None

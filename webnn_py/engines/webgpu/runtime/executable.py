@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.lru_cache import MemoryUse
-from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.base import Step, Steps
+from webnn_py.engines.base import AwaitedRun, Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import bind_resources, profiling
-from webnn_py.engines.webgpu.runtime.awaited import Run
+from webnn_py.engines.webgpu.runtime.awaited import AwaitedDeviceRun
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.in_flight import Recorded, UnderWay
-from webnn_py.engines.webgpu.runtime.prerecord import Ahead
+from webnn_py.engines.webgpu.runtime.prerecord import RunPrerecorder
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
+from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 
@@ -34,18 +33,16 @@ class WebGPUExecutable(DeviceExecutable):
 
     Args:
         loaded: The graph there.
-        recorded: What the context has not yet submitted.
-        under_way: What the context has begun.
+        recorder: Of the context.
     """
 
-    def __init__(self, loaded: LoadedGraph, recorded: Recorded, under_way: UnderWay) -> None:
+    def __init__(self, loaded: LoadedGraph, recorder: Recorder) -> None:
         self.loaded = loaded
         self.compiled = loaded.compiled
-        self.ahead = Ahead(loaded.gpu)
+        self.prerecorder = RunPrerecorder(loaded.gpu)
         self._arrays: bind_resources.ArrayPlaces | None = None
         self._made = [value for _, value in loaded.graph.outputs]
-        self._recorded = recorded
-        self._under_way = under_way
+        self._recorder = recorder
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Submitted on the context's worker, read back on another thread."""
@@ -58,11 +55,11 @@ class WebGPUExecutable(DeviceExecutable):
         else:
             dispatch = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
         made = list(zip(outputs, self._made, strict=True))
-        return Run(loaded, self.ahead, self._recorded, self._under_way, dispatch, made)
+        return AwaitedDeviceRun(loaded, self.prerecorder, self._recorder, dispatch, made)
 
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
         """A step for each value that is stored, however many kernels make it."""
-        self._recorded.submit_recorded()
+        self._recorder.submit_recorded()
         return profiling.profile(self.loaded, inputs)
 
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -120,19 +117,17 @@ class ProgramExecutable:
 
     Args:
         program: The program there.
-        recorded: What the context has not yet submitted.
-        under_way: What the context has begun.
+        recorder: Of the context.
     """
 
-    def __init__(self, program: LoadedProgram, recorded: Recorded, under_way: UnderWay) -> None:
+    def __init__(self, program: LoadedProgram, recorder: Recorder) -> None:
         self.program = program
-        self.ahead = Ahead(program.gpu)
-        self._recorded = recorded
-        self._under_way = under_way
+        self.prerecorder = RunPrerecorder(program.gpu)
+        self._recorder = recorder
 
     def release(self) -> None:
         """Give back the device's memory; nothing can run it any more."""
-        self.ahead = Ahead(self.program.gpu)
+        self.prerecorder = RunPrerecorder(self.program.gpu)
         self.program.release()
 
     @property
@@ -159,18 +154,11 @@ class ProgramExecutable:
         program = self.program
         dispatch = place_arguments(program, inputs, outputs, program.io_buffer)
         written = [(outputs[a.name], a.descriptor) for a in program.plan.arguments if a.written]
-        return Run(
-            program,
-            self.ahead,
-            self._recorded,
-            self._under_way,
-            dispatch,
-            written,
-        )
+        return AwaitedDeviceRun(program, self.prerecorder, self._recorder, dispatch, written)
 
     def profile(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> RunTime:
         """Run twice on this thread, step by step and as a whole, and measure; as `start`."""
-        self._recorded.submit_recorded()
+        self._recorder.submit_recorded()
         return profiling.profile_program(self.program, inputs, outputs)
 
     def record(

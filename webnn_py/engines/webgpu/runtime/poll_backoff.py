@@ -59,35 +59,3 @@ class LatencyEstimate:
         """Add a sample. A shorter one replaces the estimate; a longer one counts for an eighth."""
         known, seconds = self.seconds, min(max(seconds, MIN_LATENCY_SECONDS), self._max_sample)
         self.seconds = seconds if seconds < known or not known else known + (seconds - known) / 8
-
-
-class Wait:
-    """One wait, whose duration is added to an estimate.
-
-    Args:
-        estimate: The estimate for waits of this kind.
-        begun: Start of the wait, in seconds of `time.monotonic`; 0 for now.
-    """
-
-    __slots__ = ("_begun", "_estimate")
-
-    def __init__(self, estimate: LatencyEstimate, begun: float = 0.0) -> None:
-        self._estimate = estimate
-        self._begun = begun or time.monotonic()
-
-    @property
-    def left(self) -> float:
-        """Expected seconds left; 0 or less if the end is overdue or unknown."""
-        return self._begun + self._estimate.seconds - time.monotonic()
-
-    def pause(self) -> None:
-        """Pause until the next poll is due."""
-        pause(time.monotonic() - self._begun, self._estimate.seconds)
-
-    def end(self, late: bool = False) -> None:
-        """End the wait and learn its duration.
-
-        Args:
-            late: Whether the first poll already found it done, so that it ended some time before.
-        """
-        self._estimate.learn(time.monotonic() - self._begun - (NEAR / 4 if late else 0))

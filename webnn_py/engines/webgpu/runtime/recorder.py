@@ -1,44 +1,139 @@
-"""Records a context's operations as they come, and submits them together."""
+"""Recorder: records a context's operations as they come, and submits them together."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
-from webnn_py.engines.device_loss import Loss
-from webnn_py.engines.webgpu.runtime.command_batch import Batch
+from webnn_py.core.completion import Cancellation, Completion
+from webnn_py.engines.base import Loss
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
-from webnn_py.engines.webgpu.runtime.in_flight import UnderWay
 from webnn_py.ordering.operation import Operation, complete
+
+Fail = Callable[[BaseException], None]
+
+
+class PendingWork:
+    """Work on a context's device that fails when the context is lost: nobody waits for it then."""
+
+    def __init__(self) -> None:
+        self._fails: dict[Hashable, Fail] = {}
+        self._error: BaseException | None = None
+
+    def add(self, work: Hashable, fail: Fail) -> None:
+        """Have `fail` called if the context is lost before `remove`."""
+        self._fails[work] = fail
+        if self._error is not None:  # another thread lost the context just now
+            self.fail_all(self._error)
+
+    def add_result(self, done: Completion[None], cancellation: Cancellation) -> None:
+        """Have a result fail likewise, but not while it is being written."""
+
+        def fail(error: BaseException) -> None:
+            cancellation.cancel().on_done(lambda: done.set_exception(error))
+
+        self._fails[done] = fail
+        if self._error is not None:
+            self.fail_all(self._error)
+        done.on_done(functools.partial(self._fails.pop, done, None))
+
+    def remove(self, work: Hashable) -> None:
+        """Forget work that has ended."""
+        self._fails.pop(work, None)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all of it, and whatever is added later."""
+        self._error = error
+        for work in tuple(self._fails):
+            fail = self._fails.pop(work, None)
+            if fail is not None:
+                fail(error)
+
+
+class Batch:
+    """Recorded commands that are not submitted yet, in one command encoder.
+
+    Attributes:
+        empty: Nothing is recorded.
+        operations: How many are recorded.
+        bytes: Bytes to be uploaded, or allocated meanwhile, that are only freed behind the batch.
+    """
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+        self._encoder: Any = None
+        self._pass: Any = None
+        self.empty = True
+        self.operations = 0
+        self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be submitted without being asked, even if nothing is recorded."""
+        most = self._gpu.policy
+        return self.operations >= most.max_batch_operations or self.bytes >= most.max_batch_bytes
+
+    def encoder(self) -> Any:
+        """Return the command encoder, with no pass open."""
+        if self._pass is not None:
+            compute, self._pass = self._pass, None
+            compute.end()
+        if self._encoder is None:
+            self._encoder = self._gpu.plain_encoder("batch")
+            self.empty = False
+        return self._encoder
+
+    def compute_pass(self) -> Any:
+        """Return the open compute pass, which consecutive graphs share."""
+        if self._pass is None:
+            self._pass = self.encoder().begin_compute_pass()
+        return self._pass
+
+    def submit(self) -> None:
+        """Submit what is recorded, and begin anew.
+
+        `empty` stays false until then: whoever finds nothing to submit first submits behind this.
+        """
+        if self._encoder is None:
+            return
+        try:
+            try:
+                commands = (self._encoder if self._pass is None else self.encoder()).finish()
+            finally:  # a finalizer may record meanwhile, on this very thread
+                self._encoder = self._pass = None
+                self.operations = self.bytes = 0
+            self._gpu.submit(commands)
+        finally:
+            self.empty = self._encoder is None
 
 
 class Recorder:
-    """What is recorded and not yet submitted, by one thread at a time.
+    """Records the operations of a context into a batch, by one thread at a time.
 
     Args:
         gpu: The device.
-        under_way: What the context has begun.
-        loss: Told of a device that is found lost.
+        loss: Told when the device is found lost.
 
     Attributes:
-        lock: Who records or submits has it, by `with` alone: an interrupt, such as by Ctrl-C, may
+        lock: Whoever records or submits has it, by `with` alone: an interrupt, as by Ctrl-C, may
             come before a function of ours that would release it.
-        batch: What is recorded; for who has the lock.
+        batch: The commands that are not submitted yet, for whoever has the lock.
+        pending: The work that fails when the context is lost.
     """
 
-    def __init__(self, gpu: Device, under_way: UnderWay, loss: Loss) -> None:
+    def __init__(self, gpu: Device, loss: Loss) -> None:
         self._gpu = gpu
-        self._under_way = under_way
         self._loss = loss
         self.lock = threading.RLock()
         self.batch = Batch(gpu)
-        self._in_batch: list[Callable[[BaseException], None]] = []
+        self.pending = PendingWork()
+        self._batched: list[Fail] = []
 
     def perform(self, operation: Operation) -> None:
-        """Record it, unless it is slow; it fails with the batch, if that is then refused."""
+        """Record an operation, unless it is slow; it fails with its batch, if that is refused."""
         if operation.slow:
             operation.run()
             return
@@ -47,44 +142,44 @@ class Recorder:
                 operation.run()
                 batch = self.batch
                 if not batch.empty:
-                    self._in_batch.append(operation.fail)
-                if batch.full:
+                    self._batched.append(operation.fail)
+                if batch.is_full:
                     batch.encoder()
                     self.submit_batch()
         except BaseException:
             with self._loss, device_errors(operation.title):
                 raise
 
-    @property
-    def nothing_recorded(self) -> bool:
-        """Whether there is nothing to submit."""
-        return self.batch.empty
-
     def submit_recorded(self) -> None:
         """Submit what is recorded."""
+        if self.batch.empty:
+            return
         with self._loss, device_errors("submitting recorded graphs"), self.lock:
             self.submit_batch()
 
     def submit_batch(self) -> None:
-        """As `submit_recorded`, for who has the lock."""
-        recorded, self._in_batch = self._in_batch, []
+        """Submit what is recorded; the caller has the lock."""
+        batched, self._batched = self._batched, []
         try:
             self.batch.submit()
         except BaseException as error:
             found = told(error, "submitting recorded graphs")
-            for fail in recorded:
+            for fail in batched:
                 fail(found)
             raise found from found.__cause__
 
     def signal(self, operation: Operation) -> None:
-        """Later work on this device need not wait; everyone else waits until it has run."""
+        """Signal an operation's timelines when the device has run all that is recorded.
+
+        Later work on this device need not wait for that.
+        """
         gpu = self._gpu
         with self._loss, device_errors("submitting recorded graphs"), self.lock:
             fence = gpu.staging.fence(self.batch.encoder())
             self.submit_batch()
         for timeline, value in operation.signals:
             timeline.promise(value, gpu.handle)
-        self._under_way.add(operation, operation.fail_signals)
+        self.pending.add(operation, operation.fail_signals)
         gpu.reader.submit(
             functools.partial(self._complete, fence, operation), operation.fail_signals
         )
@@ -98,11 +193,11 @@ class Recorder:
         else:
             complete(operation)
         finally:
-            self._under_way.remove(operation)
+            self.pending.remove(operation)
 
     def drop(self) -> None:
         """Drop what is recorded.
 
-        Without the lock: a thread that submits has it, as long as the device takes for that.
+        Without the lock: a thread that submits has it for as long as the device takes.
         """
-        self.batch, self._in_batch = Batch(self._gpu), []
+        self.batch, self._batched = Batch(self._gpu), []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, Wait
+from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, LatencyEstimate, pause
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 from webnn_py.ir import Array
@@ -183,38 +184,44 @@ class Ending:
 
     Args:
         mapping: The mapping of a buffer that the work writes.
-        wait: The wait that began with the submission.
+        latency: The estimate for such work.
+        begun_at: When the work was submitted; seconds.
     """
 
-    def __init__(self, mapping: BufferMapping, wait: Wait) -> None:
+    def __init__(self, mapping: BufferMapping, latency: LatencyEstimate, begun_at: float) -> None:
         self._mapping = mapping
-        self._wait = wait
+        self._latency = latency
+        self._begun_at = begun_at
         self._looked = self._seen = False
 
     @property
     def left(self) -> float:
         """Return the expected seconds left."""
-        return self._wait.left
+        return self._begun_at + self._latency.seconds - time.monotonic()
 
     def look(self) -> bool:
         """Poll, and return whether the work has ended."""
         if not self._seen and self._mapping.look():
             self._seen = True
-            self._wait.end(late=not self._looked)
+            # Nobody looked before: it was over some time ago.
+            self._learn(0.0 if self._looked else NEAR / 4)
         self._looked = True
         return self._seen
 
     def come_near(self) -> None:
         """Wait until shortly before the expected end, or until the work has ended."""
         while self.left > NEAR and not self.look():
-            self._wait.pause()
+            pause(time.monotonic() - self._begun_at, self._latency.seconds)
 
     def wait(self) -> None:
         """Wait until the work has ended; raise the errors of `BufferMapping.wait`."""
         seen = self.look()
         self._mapping.wait(self.left)
         if not seen:
-            self._wait.end()
+            self._learn()
+
+    def _learn(self, late: float = 0.0) -> None:
+        self._latency.learn(time.monotonic() - self._begun_at - late)
 
 
 class Staging:
@@ -252,14 +259,15 @@ class Staging:
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
-    def ending(self, buffer: Any, wait: Wait) -> Ending:
+    def ending(self, buffer: Any, latency: LatencyEstimate, begun_at: float) -> Ending:
         """Begin to wait for the copy into a buffer.
 
         Args:
             buffer: The target of the copy.
-            wait: The wait that began with the submission.
+            latency: The estimate for such work.
+            begun_at: When the copy was submitted; seconds.
         """
-        return Ending(self.mapping(buffer), wait)
+        return Ending(native.mapping(self._device, buffer), latency, begun_at)
 
     def mapping(self, buffer: Any) -> BufferMapping:
         """Begin to wait for the copy into a buffer, without an expected time."""
