@@ -268,7 +268,7 @@ def test_short_runs_are_computed_beside_each_other(
 ) -> None:
     if engine == "onnxruntime":
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG", LONG)
+    monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG_RUN_SECONDS", LONG)
     given = [inputs(seed) for seed in range(16)]
     targets = [np.zeros((1, 3, 5), np.float32) for _ in given]
     seen: list[bool] = []
@@ -309,7 +309,7 @@ def test_short_runs_are_parts_of_what_waits(
     run: Run, runs: Sizes, hold: Callable[[MLContext], Held], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG", LONG)
+    monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG_RUN_SECONDS", LONG)
     monkeypatch.setattr("webnn_py.api.batching.batch_size_policy.TRIES", 100)  # no smaller sizes
     given = [inputs(seed) for seed in range(64)]
     wanted = [alone(each)["y"] for each in given]
