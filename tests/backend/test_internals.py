@@ -62,13 +62,15 @@ def test_a_consumer_that_lets_go_frees_the_memory(library: Library) -> None:
 
 
 def test_a_buffer_is_not_destroyed_in_the_midst_of_a_submission(gpu: MLContext) -> None:
-    queue, rented = gpu.device.queue, tensor(gpu, ONES, exportable=True)
-    with gpu.export_to_gpu(rented) as buffer:
-        with engine_of(gpu).gpu.life:
-            rented.destroy()
-            np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
-        with pytest.raises(ValidationError, match="GPUBuffer is destroyed"):
-            queue.read_buffer(buffer)
+    """On a device of its own, which nobody else uses meanwhile."""
+    with ml.create_context_sync(gpu.device.adapter.request_device_sync()) as context:
+        queue, rented = context.device.queue, tensor(context, ONES, exportable=True)
+        with context.export_to_gpu(rented) as buffer:
+            with engine_of(context).gpu.life:
+                rented.destroy()
+                np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
+            with pytest.raises(ValidationError, match="GPUBuffer is destroyed"):
+                queue.read_buffer(buffer)
 
 
 def test_what_was_never_made_is_not_exported(gpu: MLContext) -> None:
