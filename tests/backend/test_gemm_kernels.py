@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters import need_halves
 from webnn_py import MLContext
-from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, EIGHTS_COSTS, HALF_COSTS
+from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, F16_COSTS, F16_VEC8_COSTS
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
@@ -253,7 +253,7 @@ def test_products(device: Any, case: Case, kind: str) -> None:
 # The tiles that large problems choose, on problems that are small enough for a software adapter.
 TILES = [cost.tile for cost in COSTS]
 HALF_TILES = [
-    *dict.fromkeys(cost.tile for cost in (*HALF_COSTS, *EIGHTS_COSTS)),
+    *dict.fromkeys(cost.tile for cost in (*F16_COSTS, *F16_VEC8_COSTS)),
     SharedTile(32, 32, 8, 8, 8),
     SharedTile(16, 16, 16, 4, 4),
 ]

@@ -126,19 +126,19 @@ def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
             f"{top['version'].where}: a later release of webnn_py wrote this version,"
             f" {top['version'].value}; this one reads {VERSION}"
         )
-    given = document.members(
+    members = document.members(
         "format", "version", "producer", "arguments", "shaders", "kernels", "variants"
     )
-    given["producer"].text()
-    arguments = tuple(map(_argument, given["arguments"].items()))
+    members["producer"].text()
+    arguments = tuple(map(_argument, members["arguments"].items()))
     if len({argument.name for argument in arguments}) < len(arguments):
-        raise given["arguments"].error("two have the same name")
-    shaders = tuple(map(_shader, given["shaders"].items()))
-    kernels = tuple(_kernel(kernel, len(shaders)) for kernel in given["kernels"].items())
+        raise members["arguments"].error("two have the same name")
+    shaders = tuple(map(_shader, members["shaders"].items()))
+    kernels = tuple(_kernel(kernel, len(shaders)) for kernel in members["kernels"].items())
     reader = _VariantReader(arguments, kernels, tensors)
-    variants = tuple(map(reader.variant, given["variants"].items()))
+    variants = tuple(map(reader.variant, members["variants"].items()))
     if not variants:
-        raise given["variants"].error("there is none")
+        raise members["variants"].error("there is none")
     return Plan(arguments, shaders, kernels, variants, tensors)
 
 
@@ -181,37 +181,37 @@ def _numbers(field: Field, low: int, high: int, most: int) -> tuple[int, ...]:
 
 
 def _argument(field: Field) -> Argument:
-    given = field.members("name", "data_type", "shape", "size", "access", "required")
-    data_type = given["data_type"].choice([t for t in DTYPES if t not in PACKED_4BIT])
-    shape = _numbers(given["shape"], 1, MAX_DIMENSION, MAX_RANK)
-    access = given["access"].choice(ACCESSES)
-    required = given["required"].value
+    members = field.members("name", "data_type", "shape", "size", "access", "required")
+    data_type = members["data_type"].choice([t for t in DTYPES if t not in PACKED_4BIT])
+    shape = _numbers(members["shape"], 1, MAX_DIMENSION, MAX_RANK)
+    access = members["access"].choice(ACCESSES)
+    required = members["required"].value
     allowed = {"read": (True,), "write": (False,)}.get(access, (True, False))
     if not any(required is value for value in allowed):
-        raise given["required"].unlike(
+        raise members["required"].unlike(
             "true or false; true of what is only read, false of what is only written"
         )
     argument = Argument(
-        _text(given["name"]), cast(Any, data_type), shape, cast(Any, access), required
+        _text(members["name"]), cast(Any, data_type), shape, cast(Any, access), required
     )
     if argument.descriptor.byte_length > MAX_BYTE_LENGTH:
-        raise given["shape"].error(f"a tensor of more than {MAX_BYTE_LENGTH} bytes")
-    if given["size"].integer(4, MAX_SIZE) != argument.size:
-        raise given["size"].unlike(f"{argument.size} for {argument.descriptor}")
+        raise members["shape"].error(f"a tensor of more than {MAX_BYTE_LENGTH} bytes")
+    if members["size"].integer(4, MAX_SIZE) != argument.size:
+        raise members["size"].unlike(f"{argument.size} for {argument.descriptor}")
     return argument
 
 
 def _kernel(field: Field, shaders: int) -> ProgramKernel:
-    given = field.members("name", "shader", "entry_point", "constants", "bindings")
-    bindings = tuple(map(_binding, given["bindings"].items()))
+    members = field.members("name", "shader", "entry_point", "constants", "bindings")
+    bindings = tuple(map(_binding, members["bindings"].items()))
     numbers = [binding.binding for binding in bindings]
     if numbers != sorted(set(numbers)):
-        raise given["bindings"].error("the numbers of bindings must rise")
+        raise members["bindings"].error("the numbers of bindings must rise")
     return ProgramKernel(
-        _text(given["name"]),
-        given["shader"].integer(0, shaders - 1),
-        _code(given["entry_point"]),
-        tuple(map(_constant, given["constants"].mapping().values())),
+        _text(members["name"]),
+        members["shader"].integer(0, shaders - 1),
+        _code(members["entry_point"]),
+        tuple(map(_constant, members["constants"].mapping().values())),
         bindings,
     )
 
@@ -223,19 +223,19 @@ def _number(field: Field) -> float:
 
 
 def _binding(field: Field) -> BindingLayout:
-    given = field.members("binding", "type", "min_size")
+    members = field.members("binding", "type", "min_size")
     return BindingLayout(
-        given["binding"].integer(0, MAX_BINDING),
-        cast(Any, given["type"].choice(BINDING_TYPES)),
-        _multiple(given["min_size"], 4, MAX_SIZE, 4),
+        members["binding"].integer(0, MAX_BINDING),
+        cast(Any, members["type"].choice(BINDING_TYPES)),
+        _multiple(members["min_size"], 4, MAX_SIZE, 4),
     )
 
 
 def _section(field: Field, steps: int) -> Section:
-    given = field.members("first", "count", "repeat")
-    first = given["first"].integer(0, steps - 1)
-    count = given["count"].integer(1, steps - first)
-    return Section(first, count, given["repeat"].integer(1, MAX_DISPATCHES))
+    members = field.members("first", "count", "repeat")
+    first = members["first"].integer(0, steps - 1)
+    count = members["count"].integer(1, steps - first)
+    return Section(first, count, members["repeat"].integer(1, MAX_DISPATCHES))
 
 
 class _VariantReader:
@@ -260,69 +260,69 @@ class _VariantReader:
 
     def variant(self, field: Field) -> Variant:
         """Parse one variant."""
-        given = field.members("adapter", "features", "limits", "buffers", "steps", "sections")
-        buffers = self._buffers = tuple(map(self._buffer, given["buffers"].items()))
-        steps = tuple(map(self._step, given["steps"].items()))
-        limits = given["limits"].mapping().items()
+        members = field.members("adapter", "features", "limits", "buffers", "steps", "sections")
+        buffers = self._buffers = tuple(map(self._buffer, members["buffers"].items()))
+        steps = tuple(map(self._step, members["steps"].items()))
+        limits = members["limits"].mapping().items()
         variant = Variant(
-            cast(Any, given["adapter"].choice(ADAPTERS)),
-            tuple(map(_text, given["features"].items())),
+            cast(Any, members["adapter"].choice(ADAPTERS)),
+            tuple(map(_text, members["features"].items())),
             {name: value.integer(1, MAX_SIZE) for name, value in limits},
             buffers,
             steps,
-            tuple(_section(section, len(steps)) for section in given["sections"].items()),
+            tuple(_section(section, len(steps)) for section in members["sections"].items()),
         )
         if not 0 < variant.dispatches <= MAX_DISPATCHES:
-            raise given["sections"].error(
+            raise members["sections"].error(
                 f"{variant.dispatches} dispatches, expected 1..{MAX_DISPATCHES}"
             )
-        self._check_sizes(given["buffers"], steps)
+        self._check_sizes(members["buffers"], steps)
         return variant
 
     def _buffer(self, field: Field) -> BufferPlan:
-        given = field.members("size", "usage", "contents")
-        size = _multiple(given["size"], 4, MAX_SIZE, 4)
-        usage = given["usage"].choice(USAGES)
-        contents = tuple(self._contents(part, size) for part in given["contents"].items())
+        members = field.members("size", "usage", "contents")
+        size = _multiple(members["size"], 4, MAX_SIZE, 4)
+        usage = members["usage"].choice(USAGES)
+        contents = tuple(self._contents(part, size) for part in members["contents"].items())
         return BufferPlan(size, cast(Any, usage), contents)
 
     def _contents(self, field: Field, size: int) -> Contents:
-        given = field.members("tensor", "offset")
-        tensor = self._tensors.get(given["tensor"].text())
+        members = field.members("tensor", "offset")
+        tensor = self._tensors.get(members["tensor"].text())
         if tensor is None:
-            raise given["tensor"].unlike("the name of a tensor of this file")
-        offset = _multiple(given["offset"], 0, size, PART_ALIGNMENT)
+            raise members["tensor"].unlike("the name of a tensor of this file")
+        offset = _multiple(members["offset"], 0, size, PART_ALIGNMENT)
         if offset + tensor.nbytes > size:
             raise field.error(f"{tensor.nbytes} bytes from {offset} of a buffer of {size}")
-        return Contents(given["tensor"].text(), offset)
+        return Contents(members["tensor"].text(), offset)
 
     def _step(self, field: Field) -> Step:
-        given = field.members("kernel", "places", "workgroups", "times")
-        number = given["kernel"].integer(0, len(self._kernels) - 1)
+        members = field.members("kernel", "places", "workgroups", "times")
+        number = members["kernel"].integer(0, len(self._kernels) - 1)
         bindings = self._kernels[number].bindings
-        places = tuple(map(self._place, given["places"].items()))
+        places = tuple(map(self._place, members["places"].items()))
         if len(places) != len(bindings):
-            raise given["places"].error(f"{len(places)}, and the kernel has {len(bindings)}")
+            raise members["places"].error(f"{len(places)}, and the kernel has {len(bindings)}")
         owners = [(place.kind, place.index) for place in places]
-        for place, layout, item in zip(places, bindings, given["places"].items(), strict=True):
+        for place, layout, item in zip(places, bindings, members["places"].items(), strict=True):
             self._check_bound(place, layout, item)
             if layout.type == "storage" and owners.count((place.kind, place.index)) > 1:
                 raise item.error("what is written is bound twice in one step")
-        workgroups = _numbers(given["workgroups"], 1, MAX_WORKGROUPS, 3)
+        workgroups = _numbers(members["workgroups"], 1, MAX_WORKGROUPS, 3)
         if len(workgroups) != 3:
-            raise given["workgroups"].unlike("three numbers")
-        times = given["times"].integer(1, MAX_DISPATCHES)
+            raise members["workgroups"].unlike("three numbers")
+        times = members["times"].integer(1, MAX_DISPATCHES)
         return Step(number, places, cast(Any, workgroups), times)
 
     def _place(self, field: Field) -> Place:
         kind: Any = "argument" if "argument" in field.mapping() else "buffer"
-        given = field.members(kind, "offset", "size")
+        members = field.members(kind, "offset", "size")
         among: Sequence[Argument | BufferPlan] = self._buffers
         if kind == "argument":
             among = self._arguments
-        index = given[kind].integer(0, len(among) - 1)
-        offset = _multiple(given["offset"], 0, MAX_SIZE, PART_ALIGNMENT)
-        size = _multiple(given["size"], 4, MAX_SIZE, 4)
+        index = members[kind].integer(0, len(among) - 1)
+        offset = _multiple(members["offset"], 0, MAX_SIZE, PART_ALIGNMENT)
+        size = _multiple(members["size"], 4, MAX_SIZE, 4)
         if offset + size > among[index].size:
             raise field.error(f"bytes {offset}..{offset + size} of {among[index].size}")
         return Place(kind, index, offset, size)

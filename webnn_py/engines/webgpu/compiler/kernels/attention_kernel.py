@@ -66,21 +66,23 @@ class _AttentionKernel:
         # The depth in vec4s, in equal parts.
         fours = -(-self.depth // 4)
         self.parts = -(-fours // DEPTH)
-        self.part = -(-fours // self.parts)
-        self.stride = self.part | 1  # odd, so that adjacent keys lie in different memory banks
+        self.part_vectors = -(-fours // self.parts)
+        self.stride = (
+            self.part_vectors | 1
+        )  # odd, so that adjacent keys lie in different memory banks
         # Vec4s of the values' width; where they are few, invocations split the keys between them.
-        self.groups = -(-self.width // 4)
+        self.value_vectors = -(-self.width // 4)
         self.shares = 1
-        while self.shares * 2 * self.groups <= ACROSS:
+        while self.shares * 2 * self.value_vectors <= ACROSS:
             self.shares *= 2
         self.across = ACROSS // self.shares
-        self.fours = -(-self.groups // self.across)
+        self.width_vectors = -(-self.value_vectors // self.across)
         self.held_vectors = tile.columns * self.stride
         self.chunk = tile.columns
-        while self.chunk * self.groups > self.held_vectors and self.chunk > self.shares:
+        while self.chunk * self.value_vectors > self.held_vectors and self.chunk > self.shares:
             self.chunk //= 2
-        self.held_vectors = max(self.held_vectors, self.chunk * self.groups)
-        self.whole_tiles = not may_leave_remainder(self.columns, tile.columns * tile.teams)
+        self.held_vectors = max(self.held_vectors, self.chunk * self.value_vectors)
+        self.has_whole_tiles = not may_leave_remainder(self.columns, tile.columns * tile.teams)
 
     @property
     def vec4(self) -> str:
@@ -99,9 +101,9 @@ class _AttentionKernel:
         tiles = -(-self.rows // tile.rows)
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
-        at_once = tile.columns * tile.teams
-        steps = -(-self.columns // at_once)
-        first = f"tile * {at_once}u"
+        keys_per_iteration = tile.columns * tile.teams
+        steps = -(-self.columns // keys_per_iteration)
+        first = f"tile * {keys_per_iteration}u"
         if tile.teams > 1:
             first += f" + team * {tile.columns}u"
         lines = [
@@ -125,7 +127,7 @@ class _AttentionKernel:
         ]
         weights = tile.columns * DOWN * tile.fours * tile.teams
         arrays = (
-            WorkgroupArray("queries", self.vec4, (self.part * tile.rows,)),
+            WorkgroupArray("queries", self.vec4, (self.part_vectors * tile.rows,)),
             WorkgroupArray("held", self.vec4, (self.held_vectors * tile.teams,)),
             WorkgroupArray("weights", self.vec4, (weights,)),
             WorkgroupArray("exchanged", "vec4<f32>", (tile.invocations * tile.fours,)),
@@ -168,7 +170,7 @@ class _AttentionKernel:
 
     def _sums(self) -> list[tuple[int, int]]:
         """Index pairs of an invocation's sums: query, vec4 of the width."""
-        return [(r, n) for r in range(self.tile.each) for n in range(self.fours)]
+        return [(r, n) for r in range(self.tile.each) for n in range(self.width_vectors)]
 
     # One tile of keys
 
@@ -212,17 +214,17 @@ class _AttentionKernel:
 
         def load(source: str, threads: str, count: int, at: str, target: str) -> None:
             size = TEAM if threads == "u" else tile.invocations
-            for begin in range(0, count * self.part, size):
+            for begin in range(0, count * self.part_vectors, size):
                 here = symbol(threads, size) + begin
-                item, four = here // self.part, here % self.part
-                wanted = part * self.part + four
+                item, four = here // self.part_vectors, here % self.part_vectors
+                wanted = part * self.part_vectors + four
                 value = f"{source}(batch, {at.format(item)}, {wanted.min(fours - 1)})"
-                if self.parts * self.part > fours:
+                if self.parts * self.part_vectors > fours:
                     value = f"select({self.vec4}(), {value}, {wanted} < {fours}u)"
                 place = target.format(item=item.enclosed, four=four.enclosed)
                 put = f"{place} = {value};"
-                if begin + size > count * self.part:
-                    put = f"if ({here} < {count * self.part}u) {{ {put} }}"
+                if begin + size > count * self.part_vectors:
+                    put = f"if ({here} < {count * self.part_vectors}u) {{ {put} }}"
                 lines.append(put)
 
         row = f"min(first_row + {{}}, {self.rows - 1}u)"
@@ -230,10 +232,10 @@ class _AttentionKernel:
         key = f"held[team * {self.held_vectors}u + {{item}} * {self.stride}u + {{four}}]"
         load("key4", "u", tile.columns, f"min(first + {{}}, {self.columns - 1}u)", key)
         lines.append("workgroupBarrier();")
-        halves = self.compute == "f16"
-        if halves:
+        is_f16 = self.compute == "f16"
+        if is_f16:
             lines += [f"var h{r}_{k} = {self.vec4}();" for r, k in pairs]
-        lines.append(loop(f"for (var d = 0u; d < {self.part}u; d++)", self.part))
+        lines.append(loop(f"for (var d = 0u; d < {self.part_vectors}u; d++)", self.part_vectors))
         lines += [
             f"let q{r} = queries[d * {tile.rows}u + down * {tile.each}u + {r}u];"
             for r in range(tile.each)
@@ -244,12 +246,12 @@ class _AttentionKernel:
             for k in range(tile.keys)
         ]
         for r, k in pairs:
-            if halves:
+            if is_f16:
                 lines.append(f"h{r}_{k} = fma(q{r}, k{k}, h{r}_{k});")
             else:
                 lines += [f"s{r}_{k} = fma(q{r}.{x}, k{k}.{x}, s{r}_{k});" for x in "xyzw"]
         lines.append(END_LOOP)
-        if halves:
+        if is_f16:
             lines += [
                 f"s{r}_{k} += f32(h{r}_{k}.x + h{r}_{k}.y) + f32(h{r}_{k}.z + h{r}_{k}.w);"
                 for r, k in pairs
@@ -266,12 +268,12 @@ class _AttentionKernel:
         for k in range(tile.keys):
             lines.append(f"let column{k} = first + across + {k * ACROSS}u;")
             column = f"min(column{k}, {self.columns - 1}u)"
-            column = f"column{k}" if self.whole_tiles else column
+            column = f"column{k}" if self.has_whole_tiles else column
             for q in self._query_vectors:
                 four = range(4 * q, 4 * q + 4)
                 each = ", ".join(f"score(batch, row{r}, {column}, s{r}_{k})" for r in four)
                 value = f"vec4<f32>({each})"
-                if not self.whole_tiles:
+                if not self.has_whole_tiles:
                     inside = f"column{k} < {self.columns}u"
                     value = f"select(vec4<f32>({LOWEST_F32}), {value}, {inside})"
                 lines.append(f"let c{k}_{q} = {value};")
@@ -292,12 +294,12 @@ class _AttentionKernel:
             ]
             for k in range(tile.keys):
                 value = f"exp(c{k}_{q} - greatest{q})"
-                if not self.whole_tiles:
+                if not self.has_whole_tiles:
                     value = f"select(vec4<f32>(), {value}, column{k} < {self.columns}u)"
                 lines.append(f"let w{k}_{q} = {value};")
-                kept = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
+                stored = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
                 place = self._weight_index(f"across + {k * ACROSS}u", q)
-                lines.append(f"weights[{place}] = {kept};")
+                lines.append(f"weights[{place}] = {stored};")
             added = " + ".join(f"w{k}_{q}" for k in range(tile.keys))
             lines.append(f"total{q} = total{q} * less{q} + ({added});")
         lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
@@ -312,13 +314,18 @@ class _AttentionKernel:
     def _load_values(self, chunk: Index) -> list[str]:
         """Load the values of a chunk of keys over the shared keys."""
         lines = []
-        count = self.chunk * self.groups
+        count = self.chunk * self.value_vectors
         for begin in range(0, count, TEAM):
             here = symbol("u", TEAM) + begin
-            item, four = here // self.groups, (here % self.groups).min(self.groups - 1)
+            item, four = (
+                here // self.value_vectors,
+                (here % self.value_vectors).min(self.value_vectors - 1),
+            )
             column = f"first + {chunk * self.chunk + item}"
             value = f"value4(batch, min({column}, {self.columns - 1}u), {four})"
-            if not self.whole_tiles:  # infinite values beyond the end would give NaN at weight 0
+            if (
+                not self.has_whole_tiles
+            ):  # infinite values beyond the end would give NaN at weight 0
                 value = f"select({self.vec4}(), {value}, {column} < {self.columns}u)"
             put = f"held[team * {self.held_vectors}u + {here}] = {value};"
             if begin + TEAM > count:
@@ -328,9 +335,9 @@ class _AttentionKernel:
 
     def _add_values(self, chunk: Index) -> list[str]:
         """Add the values of a chunk of keys, times their weights."""
-        halves, shares = self.compute == "f16", self.shares
+        is_f16, shares = self.compute == "f16", self.shares
         lines = []
-        if halves:
+        if is_f16:
             lines += [f"var g{r}_{n} = {self.vec4}();" for r, n in self._sums()]
         keys = self.chunk // shares
         lines.append(loop(f"for (var j = 0u; j < {keys}u; j++)", keys))
@@ -339,17 +346,18 @@ class _AttentionKernel:
         lines += [
             f"let w{q} = weights[{self._weight_index(str(place), q)}];" for q in self._query_vectors
         ]
-        for n in range(self.fours):
-            four = (symbol("lane", self.across) + n * self.across).min(self.groups - 1)
+        for n in range(self.width_vectors):
+            four = (symbol("lane", self.across) + n * self.across).min(self.value_vectors - 1)
             lines.append(
-                f"let v{n} = held[team * {self.held_vectors}u + key * {self.groups}u + {four}];"
+                f"let v{n} = held[team * {self.held_vectors}u"
+                f" + key * {self.value_vectors}u + {four}];"
             )
-        into = "g" if halves else "sum"
+        into = "g" if is_f16 else "sum"
         for r, n in self._sums():
             weight = f"{self.vec4}(w{r // 4}.{'xyzw'[r % 4]})"
             lines.append(f"{into}{r}_{n} = fma({weight}, v{n}, {into}{r}_{n});")
         lines.append(END_LOOP)
-        if halves:
+        if is_f16:
             lines += [f"sum{r}_{n} += vec4<f32>(g{r}_{n});" for r, n in self._sums()]
         return lines
 
@@ -384,7 +392,7 @@ class _AttentionKernel:
             here = f"first_row + down * {tile.each}u + {r}u"
             lines.append(f"if ({here} < {self.rows}u) {{")
             lines.append(f"let row = {here};")
-            for n in range(self.fours):
+            for n in range(self.width_vectors):
                 four = symbol("lane", self.across) + n * self.across
                 lines.append(f"let result{n} = sum{r}_{n} / whole{r // 4}.{'xyzw'[r % 4]};")
                 lines += self._store_vector(
@@ -398,7 +406,11 @@ class _AttentionKernel:
         place = first + four * 4
         if self.builder.vector_out:
             put = f"put4({place}, {value});"
-            return [put if four.high < self.groups else f"if ({four} < {self.groups}u) {{ {put} }}"]
+            return [
+                put
+                if four.high < self.value_vectors
+                else f"if ({four} < {self.value_vectors}u) {{ {put} }}"
+            ]
         return [
             f"if ({four * 4 + n} < {self.width}u) {{ put({place + n}, {value}.{'xyzw'[n]}); }}"
             for n in range(4)

@@ -379,9 +379,9 @@ def add_prologue(
     builder.function("computed", ", ".join([f"{place}: u32", "channel: u32", *names]), "f32", body)
     elements = []
     for n, lane in enumerate("xyzw"):
-        given = ", ".join(f"q{number}.{lane}" for number in range(len(names)))
+        arguments = ", ".join(f"q{number}.{lane}" for number in range(len(names)))
         where = f"{place}, {channel + n}" if last else f"{i + n}, channel"
-        elements.append(f"{compute}(computed({where}, {given}))")
+        elements.append(f"{compute}(computed({where}, {arguments}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
     head = f"fn pixels({place}: u32, channel: u32) -> vec4<{compute}> {{"
     builder.functions.append(Function("pixels", "\n".join([head, *lines, "}"])))

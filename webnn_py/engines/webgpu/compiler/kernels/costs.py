@@ -99,7 +99,7 @@ COSTS = (
     Cost(SharedTile(16, 16, 64, 4, 4, 16), 0.44, 0.26, 2, 0.8),
 )
 """Costs for float32."""
-HALF_COSTS = (
+F16_COSTS = (
     Cost(SharedTile(128, 128, 32, 8, 8), 2.4, 2.2, 2, 0.8),
     Cost(SharedTile(64, 64, 32, 8, 4), 0.90, 0.65, 6, 0.8),
     Cost(SharedTile(64, 32, 32, 8, 4), 1.04, 0.47, 6, 0.8),
@@ -112,7 +112,7 @@ HALF_COSTS = (
 )
 """Costs for float16, which loads twice as many elements at once."""
 
-EIGHTS_COSTS = (
+F16_VEC8_COSTS = (
     Cost(SharedTile(64, 64, 32, 8, 4), 0.73, 0.59, 4, 0.3),
     Cost(SharedTile(64, 32, 32, 8, 4), 0.70, 0.34, 8, 0.8),
     Cost(SharedTile(32, 32, 32, 4, 4), 0.44, 0.19, 10, 0.3),
@@ -162,17 +162,17 @@ def _fastest(
     times: Mapping[T, float], tile_of: Callable[[T], SharedTile], problem: GemmProblem
 ) -> T | None:
     """Return the fastest option; a quick one to compile if the best may follow later."""
-    best = min(times, key=lambda made: times[made], default=None)
+    best = min(times, key=lambda option: times[option], default=None)
     if best is None or tile_of(best).unrolled_multiplications <= MAX_QUICK_MULTIPLICATIONS:
         return best
     if not can_defer(problem.batch, problem.m, problem.n, problem.k):
         return best
     soon = [
-        made
-        for made in times
-        if tile_of(made).unrolled_multiplications <= MAX_QUICK_MULTIPLICATIONS
+        option
+        for option in times
+        if tile_of(option).unrolled_multiplications <= MAX_QUICK_MULTIPLICATIONS
     ]
-    return min(soon, key=lambda made: times[made], default=best)
+    return min(soon, key=lambda option: times[option], default=best)
 
 
 def prefer_equal_workgroups(problems: Sequence[GemmProblem], limits: Limits) -> bool:
@@ -219,9 +219,9 @@ def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
 
 def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     """Return the costs of tiles within the limits."""
-    halves = problem.compute == "f16"
-    half_costs = EIGHTS_COSTS if problem.in_eights else HALF_COSTS
-    costs: Sequence[Cost] = half_costs if halves else COSTS
+    is_f16 = problem.compute == "f16"
+    f16_costs = F16_VEC8_COSTS if problem.has_vec8_loads else F16_COSTS
+    costs: Sequence[Cost] = f16_costs if is_f16 else COSTS
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.may_share_dispatch and is_small:

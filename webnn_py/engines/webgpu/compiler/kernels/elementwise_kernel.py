@@ -118,11 +118,11 @@ def _emit_vec4(builder: KernelBuilder, node: Node | None) -> Kernel:
     builder.vector_out = storage.per_word == 1
     body = Body(builder, by_fours=True)
     first = symbol("i", count) * 4
-    made = [body.load(root, first + lane) for lane in range(4)]
+    elements = [body.load(root, first + lane) for lane in range(4)]
     if builder.vector_out:
-        packed = f"vec4<{storage.element}>({', '.join(storage.pack([one]) for one in made)})"
+        packed = f"vec4<{storage.element}>({', '.join(storage.pack([one]) for one in elements)})"
     else:
-        packed = storage.pack(made)
+        packed = storage.pack(elements)
     body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
     name = node.op if node is not None else builder.producers[root].op
     return map_kernel(builder, body, name, count, workgroup=WORKGROUP_SIZE["gpu"])

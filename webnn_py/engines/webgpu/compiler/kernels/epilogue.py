@@ -39,12 +39,12 @@ def emit_epilogue(
         body.name(channel, "channel")
         at = [f"{i + n}, {symbol('channel') + n * step}" for n in range(4)]
         parameters = "i: u32, channel: u32"
-    fours = (
+    vectors = (
         _vec4_operands(builder, node, channel is not None and step == 1)
         if builder.vector_out
         else {}
     )
-    for number, leaf in enumerate(fours):
+    for number, leaf in enumerate(vectors):
         body.preset(leaf, None, f"e{number}")
     if finish or node.output is not builder.root:
         total = body.let("wn_settled(total)", "whole")
@@ -53,18 +53,18 @@ def emit_epilogue(
     body.preset(node.output, i, total)
     result = body.load(builder.root, i)
     body.line(f"return {result};")
-    more = "".join(f", e{number}: f32" for number in range(len(fours)))
+    more = "".join(f", e{number}: f32" for number in range(len(vectors)))
     builder.function("tail", f"{parameters}, total: {compute}{more}", storage.compute, body)
     element = storage.element
     place = builder.places.at(builder.root, i)
     if builder.vector_out:
-        read = "".join(f"let q{n} = vec4<f32>({q}); " for n, (q, _) in enumerate(fours.values()))
-        given = ["".join(f", q{n}.{lane}" for n in range(len(fours))) for lane in "xyzw"]
+        read = "".join(f"let q{n} = vec4<f32>({q}); " for n, (q, _) in enumerate(vectors.values()))
+        lanes_read = ["".join(f", q{n}.{lane}" for n in range(len(vectors))) for lane in "xyzw"]
         lanes = ", ".join(
-            f"{element}(tail({at[n]}, t.{lane}{given[n]}))" for n, lane in enumerate("xyzw")
+            f"{element}(tail({at[n]}, t.{lane}{lanes_read[n]}))" for n, lane in enumerate("xyzw")
         )
         to = place.enclosed
-        single = "".join(f", {e}" for _, e in fours.values())
+        single = "".join(f", {e}" for _, e in vectors.values())
         one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at[0]}, t{single}));"
         four = f"{read}out0[{to} >> 2u] = vec4<{element}>({lanes});"
         put4 = f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}"

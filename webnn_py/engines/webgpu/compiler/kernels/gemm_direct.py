@@ -189,8 +189,8 @@ class _Plan:
 
     def _store(self, guards: Guards, groups: int, value: str, number: Index) -> list[str]:
         """Emit the store of one of the tile's values."""
-        beside = self.tile.lanes if self.tile.spread == "columns" else 1
+        column_step = self.tile.lanes if self.tile.spread == "columns" else 1
         row = symbol("row") + number // groups
-        col = symbol("col0") + number % groups * (beside * self.width)
+        col = symbol("col0") + number % groups * (column_step * self.width)
         lines = store_values(self.problem, row, col, value, wide=self.width == 4, guard=guards.n)
         return [f"if ({row} < {self.problem.m}u) {{", *lines, "}"] if guards.m else lines

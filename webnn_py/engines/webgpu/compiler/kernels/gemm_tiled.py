@@ -187,11 +187,11 @@ class _TileWriter:
         is_loop = problem.compute != "f16" and (self._is_short or (is_small and problem.looped))
         if not is_loop or steps <= UNROLLED_STEPS or steps % UNROLLED_STEPS:
             return [line for k in range(steps) for line in self._step(str(k))]
-        written = (self._step(str(symbol("k") + k)) for k in range(UNROLLED_STEPS))
+        unrolled = (self._step(str(symbol("k") + k)) for k in range(UNROLLED_STEPS))
         head = f"for (var k = 0u; k < {steps}u; k += {UNROLLED_STEPS}u)"
         return [
             loop(head, -(-steps // UNROLLED_STEPS)),
-            *(line for lines in written for line in lines),
+            *(line for lines in unrolled for line in lines),
             END_LOOP,
         ]
 

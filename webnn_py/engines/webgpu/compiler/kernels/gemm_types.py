@@ -190,7 +190,7 @@ class GemmProblem:
         return _SIZES[self.total]
 
     @property
-    def in_eights(self) -> bool:
+    def has_vec8_loads(self) -> bool:
         """Whether both operands can be loaded eight f16 at a time."""
         return self.a8 is not None and self.b8 is not None
 

@@ -101,8 +101,8 @@ def gemm_limits(builder: KernelBuilder) -> Limits:
 def product_type(builder: KernelBuilder, node: Node, *operands: Value) -> Literal["f32", "f16"]:
     """Return the type of the multiplication: GPUs multiply f16 at twice the rate."""
     values = (node.output, *operands)
-    halves = all(builder.storage(value).element == "f16" for value in values)
-    return "f16" if halves and builder.features.kind != "cpu" else "f32"
+    is_f16 = all(builder.storage(value).element == "f16" for value in values)
+    return "f16" if is_f16 and builder.features.kind != "cpu" else "f32"
 
 
 class Operand:
@@ -212,10 +212,10 @@ class Operand:
 
     def _reshaped_vectors(self, width: int) -> tuple[LoadHook, Literal["column"]] | None:
         """Do the same for a reshape whose operand has contiguous runs of `width` elements."""
-        found = reshaped_view(self._builder, self._value)
-        if found is None or not found[0].shape:
+        view = reshaped_view(self._builder, self._value)
+        if view is None or not view[0].shape:
             return None
-        operand, inner = found
+        operand, inner = view
         *outer, step = inner.strides
         runs = (*outer, inner.offset, operand.shape[-1], self._value.shape[-1])
         if step != 1 or any(n % width for n in runs):
@@ -233,9 +233,9 @@ class Operand:
             name = f"{self._name}_fours"
             if width != 4 or not add_vec4_loader(builder, name, self._dequantized):
                 return None
-            halves = self._compute == "f16"
+            is_f16 = self._compute == "f16"
             return lambda *at: (
-                f"vec4<f16>({name}({place(*at)}))" if halves else f"{name}({place(*at)})"
+                f"vec4<f16>({name}({place(*at)}))" if is_f16 else f"{name}({place(*at)})"
             )
 
         at = builder.vector(stored) if width == 4 else builder.eights(stored)

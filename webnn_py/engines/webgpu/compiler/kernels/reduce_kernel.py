@@ -34,12 +34,12 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     inner = builder.storage(node.output)
     kept, reduced = reduction.axes_of(node)
     results = node.output.size
-    each = beside_for(threads, operand, reduced[-1], results, builder.features)
+    results_per_group = beside_for(threads, operand, reduced[-1], results, builder.features)
     body = Body(builder)
     i, r = symbol("i"), symbol("r", count)
     base = body.let(subset_map(operand.shape, kept).at(i), "base")
     total = body.var(inner.compute, reduction.initial(rule, inner))
-    step = threads // each
+    step = threads // results_per_group
     with body.block(f"for (var r = t; r < {count}u; r += {step}u)", -(-count // step)):
         element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {reduction.step(rule, inner, total, element)};")
@@ -50,12 +50,12 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.preset(node.output, i, whole)
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
-    groups = grid(-(-results // each), builder.features.grid)
-    t, own = symbol("t", threads), f"< {each}u" if each > 1 else "== 0u"
+    groups = grid(-(-results // results_per_group), builder.features.grid)
+    t, own = symbol("t", threads), f"< {results_per_group}u" if results_per_group > 1 else "== 0u"
     lines = [
-        f"  let i = {place_in(groups) * each + t % each};",
-        f"  shared_part[t] = partial(min(i, {results - 1}u), {t // each});",
-        *combine_shared("shared_part", threads, rule, inner, each),
+        f"  let i = {place_in(groups) * results_per_group + t % results_per_group};",
+        f"  shared_part[t] = partial(min(i, {results - 1}u), {t // results_per_group});",
+        *combine_shared("shared_part", threads, rule, inner, results_per_group),
         f"  if (t {own} && i < {results}u) {{ put(i, {combined_name('shared_part')}); }}",
     ]
     shared = WorkgroupArray("shared_part", inner.compute, (threads,))
@@ -63,7 +63,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 
 def combine_shared(
-    array: str, threads: int, rule: Reduce, storage: Storage, each: int = 1
+    array: str, threads: int, rule: Reduce, storage: Storage, results_per_group: int = 1
 ) -> list[str]:
     """Emit the combination of a shared array's elements; every thread `t` gets the result.
 
@@ -76,16 +76,19 @@ def combine_shared(
         threads: Its elements, one for each thread.
         rule: The reduction.
         storage: Storage of the elements.
-        each: Number of interleaved results.
+        results_per_group: Number of interleaved results.
     """
-    count = threads // each
+    count = threads // results_per_group
     some = min(divisors(count), key=lambda n: n + count // n)
-    parts = [f"{array}[t + {first * each}u]" for first in range(0, count, some)]
+    parts = [f"{array}[t + {first * results_per_group}u]" for first in range(0, count, some)]
     *steps, name = _combined(array, parts, rule, storage)
-    lines = ["  workgroupBarrier();", f"  if (t < {some * each}u) {{", *steps]
+    lines = ["  workgroupBarrier();", f"  if (t < {some * results_per_group}u) {{", *steps]
     lines += [f"    {array}[t] = {name};", "  }", "  workgroupBarrier();"]
-    own = symbol("t", threads) % each
-    parts = [f"{array}[{own + n * each}]" if each > 1 else f"{array}[{n}]" for n in range(some)]
+    own = symbol("t", threads) % results_per_group
+    parts = [
+        f"{array}[{own + n * results_per_group}]" if results_per_group > 1 else f"{array}[{n}]"
+        for n in range(some)
+    ]
     *steps, name = _combined(array, parts, rule, storage)
     return [*lines, *steps, f"  let {combined_name(array)} = {name};"]
 

@@ -43,15 +43,15 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     rows, features = node.output.size, builder.features
     body = Body(builder)
     i = symbol("i", rows)
-    walk = RowLoop(builder, body, node, threads_for(reduction.count_of(node), rows, features))
-    threads = walk.threads
-    found = _nodes_to_root(builder)
-    if not _pays(builder, node, found, walk) or (builder.sums and not walk.held):
+    loop = RowLoop(builder, body, node, threads_for(reduction.count_of(node), rows, features))
+    threads = loop.threads
+    nodes = _nodes_to_root(builder)
+    if not _pays(builder, node, nodes, loop) or (builder.sums and not loop.is_held):
         return None
     arrays: list[WorkgroupArray] = []
-    for part in found:
+    for part in nodes:
         if is_reduction(part):
-            arrays += _reduce(builder, body, walk, part, threads, f"shared{len(arrays)}")
+            arrays += _reduce(builder, body, loop, part, threads, f"shared{len(arrays)}")
         elif part.output.shape == node.output.shape:
             body.preset(part.output, None, body.load(part.output, i))
     shared = threads > 1
@@ -60,7 +60,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
             body.store(i, body.load(root, i))
     else:
         body.line(f"if (row >= {rows}u) {{ return; }}")
-        walk.write()
+        loop.write()
     rows_per_group = 1 if shared else WORKGROUP_SIZE[features.kind]  # rows of a workgroup
     groups = grid(-(-rows // rows_per_group), features.grid)
     lines = [
@@ -73,24 +73,24 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     return builder.finish(builder.producers[root].op, entry, groups)
 
 
-def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowLoop) -> bool:
+def _pays(builder: KernelBuilder, node: Node, nodes: list[Node], loop: RowLoop) -> bool:
     """Whether a row kernel pays; for a single reduction, only if it reads vec4s."""
     root, features = builder.root, builder.features
-    if sum(map(is_reduction, found)) > 1 or root.size != node.output.size:
+    if sum(map(is_reduction, nodes)) > 1 or root.size != node.output.size:
         return True
     if (
-        walk.width == 1
-        or walk.held
+        loop.width == 1
+        or loop.is_held
         or reduction.count_of(node) > MAX_FUSED_ROW
         or not is_writable(root, features)
     ):
         return False
-    steps = (part for part in found if part is not node)
+    steps = (part for part in nodes if part is not node)
     return all(part.output.shape == node.output.shape and is_step(part, features) for part in steps)
 
 
 def _reduce(
-    builder: KernelBuilder, body: Body, walk: RowLoop, node: Node, threads: int, array: str
+    builder: KernelBuilder, body: Body, loop: RowLoop, node: Node, threads: int, array: str
 ) -> list[WorkgroupArray]:
     """Emit the reduction of row `i` and name its result.
 
@@ -99,11 +99,11 @@ def _reduce(
     """
     rule, storage = reduction.rule_of(node), builder.storage(node.output)
     start = reduction.initial(rule, storage)
-    totals = [body.var(storage.compute, start) for _ in range(walk.width)]
+    totals = [body.var(storage.compute, start) for _ in range(loop.width)]
     adds = storage.compute == "f32" and rule.init not in ("min", "max")
-    with walk.in_blocks(adds) as divided:
+    with loop.in_blocks(adds) as divided:
         parts = [body.var(storage.compute, start) for _ in totals] if divided else totals
-        for number, _, element in walk.elements(next(node.operands)):
+        for number, _, element in loop.elements(next(node.operands)):
             part = parts[number]
             body.line(f"{part} = {reduction.step(rule, storage, part, element)};")
         for total, part in zip(totals, parts, strict=True) if divided else ():

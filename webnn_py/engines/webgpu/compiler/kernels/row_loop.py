@@ -42,7 +42,7 @@ class RowLoop:
     Attributes:
         threads: Actual invocations per row.
         width: Elements per iteration.
-        held: Whether each invocation has one iteration, so that later loops reuse its values.
+        is_held: Whether each invocation has one iteration, so that later loops reuse its values.
     """
 
     def __init__(self, builder: KernelBuilder, body: Body, node: Node, threads: int) -> None:
@@ -64,16 +64,16 @@ class RowLoop:
         fits = divides(4, count) and within.identity and is_float and few
         # Kernels that hold rows have a fixed row length.
         holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
-        self.held = hardware and threads > 1 and holds
-        self.threads = count // 4 if self.held else threads
+        self.is_held = hardware and threads > 1 and holds
+        self.threads = count // 4 if self.is_held else threads
         long = hardware and threads > 1 and fits and not is_traced(count)
-        self.width = 4 if self.held or long or (in_turn and fits) else 1
+        self.width = 4 if self.is_held or long or (in_turn and fits) else 1
         self._read: dict[Value, str] = {}
-        if self.held:
+        if self.is_held:
             body.line("let r = t * 4u;")
         self._shared = threads > 1
         first = "t" if self._shared else "0u"
-        if long and not self.held:
+        if long and not self.is_held:
             first = body.let(f"t * {self.width}u", "begin")
         step = self.width * (threads if self._shared else 1)
         self._loop = f"for (var r = {first}; r < {count}u; r += {step}u)", -(-count // step)
@@ -117,7 +117,7 @@ class RowLoop:
             first = body.let(self._place, "k").below(self._size)
             begin = len(body.lines)
             starts = {self._shape: first, self._column: self._r}
-            fours = {
+            vectors = {
                 leaf: self._load_vec4(leaf, starts[shape])
                 for leaf, shape in leaves.items()
                 if leaf not in of_row
@@ -132,40 +132,40 @@ class RowLoop:
                     column = body.let(self._r + number, "r").below(self._count)
                     body.name(place // self._count, "i")
                     body.name(place % self._count, str(column))
-                    for leaf, name in fours.items():
+                    for leaf, name in vectors.items():
                         at = column if leaves[leaf] == self._column else place
                         body.preset(leaf, at, f"{name}.{lane}")
                     for leaf, name in of_row.items():
                         body.preset(leaf, broadcast_map(leaf.shape, self._shape).at(place), name)
                     yield number, place, body.load(value, place)
             used = "\n".join(body.lines[end:])
-            reads = list(zip(fours.items(), body.lines[begin:end], strict=True))
+            reads = list(zip(vectors.items(), body.lines[begin:end], strict=True))
             kept = [((leaf, name), line) for (leaf, name), line in reads if f"{name}." in used]
             body.lines[begin:end] = [line for _, line in kept]
-            if self.held:
+            if self.is_held:
                 self._read |= dict(read for read, _ in kept)
 
     def _block(
         self, head: str, iterations: int | None = None
     ) -> contextlib.AbstractContextManager[None]:
         """Begin a block of an iteration; none where registers hold the row."""
-        return contextlib.nullcontext() if self.held else self._body.block(head, iterations)
+        return contextlib.nullcontext() if self.is_held else self._body.block(head, iterations)
 
     def write(self) -> None:
         """Emit the loop that writes the root."""
         builder, body = self._builder, self._body
         root = builder.root
         builder.vector_out = self.width > 1 and builder.writes_vectors(self._count)
-        made = body.var("vec4<f32>", "vec4<f32>()", "made") if builder.vector_out else ""
+        vector = body.var("vec4<f32>", "vec4<f32>()", "made") if builder.vector_out else ""
         for number, place, element in self.elements(root):
-            if not made:
+            if not vector:
                 body.store(place, element)
                 continue
-            body.line(f"{made}.{'xyzw'[number]} = {element};")
+            body.line(f"{vector}.{'xyzw'[number]} = {element};")
             if number == 3:
                 first = builder.places.at(root, place - 3)
-                four = builder.storage(root).element
-                body.line(f"out0[{first.enclosed} >> 2u] = vec4<{four}>({made});")
+                scalar = builder.storage(root).element
+                body.line(f"out0[{first.enclosed} >> 2u] = vec4<{scalar}>({vector});")
 
     def _load_vec4(self, leaf: Value, first: Index) -> str:
         """Emit the load of four elements of a stored value, from an index that 4 divides."""

@@ -56,9 +56,9 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     count = scatter.count if scatter.whole else updates.size
     line, update, behind = constant(0), symbol("i", count), constant(0)
     if not scatter.whole:
-        line, update, behind = scatter.divided(body, update, scatter.count)
+        line, update, behind = scatter.split_index(body, update, scatter.count)
     place = scatter.target_of(body, line, update, behind)
-    target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
+    target = place if scatter.whole else scatter.flat_index(line, scatter.places, place, behind)
     first, size = _elements_of_part(builder, part)
     target = body.let(target - first, "target")
     with body.block(f"if ({target} < {size}u)"):  # targets below `first` wrap to huge ones

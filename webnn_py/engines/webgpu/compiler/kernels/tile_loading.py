@@ -50,7 +50,7 @@ class Side:
     nested: bool
 
     @property
-    def in_eights(self) -> bool:
+    def is_vec8(self) -> bool:
         """Whether loads take eight f16, which shared memory holds in pairs."""
         return self.width == 8
 
@@ -136,26 +136,26 @@ class TileLoading:
         """
         widths = {side.width for side in self.sides}
         prefix = "load" if self._split and len(widths) == 1 else f"load_{side.name}"
-        each = self._each(side)
-        tasks = -(-self._tasks(side) // side.loaders)
+        each = self._vectors_per_task(side)
+        tasks = -(-self._task_count(side) // side.loaders)
         return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
 
-    def _tasks(self, side: Side) -> int:
+    def _task_count(self, side: Side) -> int:
         """Return the tasks of all invocations."""
-        return side.extent * self._tile.depth // (side.width * self._each(side))
+        return side.extent * self._tile.depth // (side.width * self._vectors_per_task(side))
 
-    def _each(self, side: Side) -> int:
+    def _vectors_per_task(self, side: Side) -> int:
         """Return the vectors of a task."""
-        if side.in_eights:
+        if side.is_vec8:
             return 2
         return 4 if side.transposed else self.steps
 
     def _task(self, side: Side, task: int) -> tuple[Index, Index, str]:
         """Return a task's place along the extent, its k, and its guard if it needs one."""
         at = (symbol("lid") - side.first).below(side.loaders) + task * side.loaders
-        ragged = (task + 1) * side.loaders > self._tasks(side)
-        guard = f"{at} < {self._tasks(side)}u" if ragged else ""
-        at = at.below(self._tasks(side))
+        ragged = (task + 1) * side.loaders > self._task_count(side)
+        guard = f"{at} < {self._task_count(side)}u" if ragged else ""
+        at = at.below(self._task_count(side))
         if side.transposed:
             along, width = self._tile.depth // side.width, side.width
             if not self._tile.fills_registers:
@@ -228,7 +228,7 @@ class TileLoading:
                 else:
                     block.append(f"let to_k = {depth};")
                 to_k = symbol("to_k", self._tile.depth)
-                if side.in_eights:
+                if side.is_vec8:
                     block += self._write_pairs(side, to_k, names)
                 else:
                     for i in range(0, len(names), self.steps):

@@ -91,17 +91,17 @@ class _Match:
         return _Match(self.product, (*self.changes, (change, operand)))
 
 
-def attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
+def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
     """Return the fused output if `node` is the second product of an attention and fusion pays."""
     if node.op != "matmul" or features.kind == "cpu":
         return None
-    found = _Matcher(rewriter.graph).scores(next(node.operands))
-    if found is None or not _is_possible(found, node, features) or not _pays(found, node):
+    matched = _Matcher(rewriter.graph).scores(next(node.operands))
+    if matched is None or not _is_possible(matched, node, features) or not _pays(matched, node):
         return None
-    queries, keys = found.product.operands
+    queries, keys = matched.product.operands
     _, values = node.operands
-    operands = [queries, keys, values, *(v for _, v in found.changes if v is not None)]
-    what = Attention(tuple(change for change, _ in found.changes))
+    operands = [queries, keys, values, *(v for _, v in matched.changes if v is not None)]
+    what = Attention(tuple(change for change, _ in matched.changes))
     inputs = tuple(value_of(rewriter.map[value]) for value in operands)
     output = Value(node.output.data_type, node.output.shape)
     return rewriter.emit(Node(ATTENTION, inputs, {"what": what}, (output,), node.label))
@@ -115,18 +115,18 @@ def flops_of_attention(node: Node) -> int:
     return 2 * batch * rows * keys.shape[-1] * (depth + values.shape[-1])
 
 
-def _is_possible(found: _Match, node: Node, features: Features) -> bool:
+def _is_possible(matched: _Match, node: Node, features: Features) -> bool:
     """Whether a kernel exists for these types and sizes."""
     _, values = node.operands
-    queries, keys = found.product.operands
-    scores = found.product.output
+    queries, keys = matched.product.operands
+    scores = matched.product.output
     kinds = {value.data_type for value in (queries, keys, values, node.output)}
     if kinds != {"float32"} and not (kinds == {"float16"} and features.f16):
         return False
     if not SMALLEST.fits("f16" if kinds == {"float16"} else "f32", features):
         return False
     return (
-        sum(change.has_operand for change, _ in found.changes) <= MAX_CHANGE_OPERANDS
+        sum(change.has_operand for change, _ in matched.changes) <= MAX_CHANGE_OPERANDS
         and node.output.shape[:-2] == scores.shape[:-2]
         and queries.shape[-1] <= MAX_DEPTH
         and values.shape[-1] <= MAX_WIDTH
@@ -136,9 +136,9 @@ def _is_possible(found: _Match, node: Node, features: Features) -> bool:
     )
 
 
-def _pays(found: _Match, node: Node) -> bool:
+def _pays(matched: _Match, node: Node) -> bool:
     """Whether one kernel is faster than three, or avoids a large matrix."""
-    scores = found.product.output
+    scores = matched.product.output
     *batch, rows, columns = map(sampled, scores.shape)
     if rows < MIN_QUERY_ROWS or columns < MIN_KEYS:
         return False
@@ -147,7 +147,7 @@ def _pays(found: _Match, node: Node) -> bool:
     workgroups = math.prod(batch) * -(-rows // MIN_QUERY_ROWS)
     if columns > MAX_KEYS_PER_WORKGROUP * workgroups:
         return False
-    depths = next(found.product.operands).shape[-1], node.output.shape[-1]
+    depths = next(matched.product.operands).shape[-1], node.output.shape[-1]
     shallow = all(depth <= MAX_SHALLOW_DEPTH for depth in depths)
     if scores.data_type == "float16" and shallow:
         return True
@@ -216,9 +216,9 @@ class _Matcher:
         for scores, change, operand in self._changes(node):
             if scores.shape != value.shape:
                 continue
-            found = self._changed(scores)
-            if found is not None:
-                return found.changed(change, operand)
+            matched = self._changed(scores)
+            if matched is not None:
+                return matched.changed(change, operand)
         return None
 
     def _changes(self, node: Node) -> Iterator[tuple[Value, Change, Value | None]]:

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Callable
 
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.engines.webgpu.compiler.legalize.attention import attention
-from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence, sequence
+from webnn_py.engines.webgpu.compiler.legalize.attention import fuse_attention
+from webnn_py.engines.webgpu.compiler.legalize.sequences import expand_sequence, is_sequence
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import split_long_loop
 from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
@@ -32,14 +32,14 @@ MOVES = ("concat", "gather", "gather_elements", "gather_nd", "pad", "split", "ti
 
 def legalize(graph: Graph, features: Features) -> Graph:
     """Apply the rules to all nodes, and to the nodes that rules emit."""
-    sequences = functools.partial(_sequence, features=features)
+    sequences = functools.partial(_expand_sequence, features=features)
     concats = functools.partial(_narrow_concat, features=features)
-    attentions = functools.partial(attention, features=features)
+    attentions = functools.partial(fuse_attention, features=features)
     exact = ExactQuotients(graph)
     growing = _GrowingConcats(features)
-    rules = (stabilize, sequences, attentions, crop, split_long_loop, growing, concats, exact)
+    rules = (stabilize, sequences, attentions, crop_pool, split_long_loop, growing, concats, exact)
     legalizer = _Legalizer(graph, rules)
-    return legalizer.run(lambda _, node: legalizer.rewritten(node))
+    return legalizer.run(lambda _, node: legalizer.rewrite(node))
 
 
 class _Legalizer(Rewriter):
@@ -54,20 +54,20 @@ class _Legalizer(Rewriter):
 
     def emit(self, node: Node) -> list[MLOperand]:
         """Add a node, or the replacement by its first matching rule; return the outputs."""
-        made = super().emit(node)
+        outputs = super().emit(node)
         self._nodes.pop()
-        rewritten = self.rewritten(node)
+        rewritten = self.rewrite(node)
         if rewritten is not None:
             return rewritten
         self._nodes.append(node)
-        return made
+        return outputs
 
-    def rewritten(self, node: Node) -> list[MLOperand] | None:
+    def rewrite(self, node: Node) -> list[MLOperand] | None:
         """Return the replacement by the first matching rule; None if none matches."""
         for rule in self._rules:
-            made = rule(self, node)
-            if made is not None:
-                return made
+            outputs = rule(self, node)
+            if outputs is not None:
+                return outputs
         return None
 
 
@@ -112,12 +112,12 @@ def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[M
     return [rewriter.concat(parts, axis, label=node.label)]
 
 
-def _sequence(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
+def _expand_sequence(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
     """Replace a recurrent network by products and its step operator."""
-    return sequence(rewriter, node) if is_sequence(node, features) else None
+    return expand_sequence(rewriter, node) if is_sequence(node, features) else None
 
 
-def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+def crop_pool(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
     """Crop the window and padding of a pool to the taps that can meet its input."""
     if "window_dimensions" not in node.attrs:
         return None
@@ -168,35 +168,35 @@ class ExactQuotients:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._rounded = _rounded(graph)
+        self._rounded_values = _rounded_values(graph)
 
     def __call__(self, rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         """Return the node with the attribute EXACT; None where precision does not matter."""
-        if node.op not in EXACTLY or node.output not in self._rounded or EXACT in node.attrs:
+        if node.op not in EXACTLY or node.output not in self._rounded_values or EXACT in node.attrs:
             return None
         inputs = tuple(value_of(rewriter.map[value]) for value in node.operands)
         output = Value(node.output.data_type, node.output.shape)
         return rewriter.emit(Node(node.op, inputs, {EXACT: True}, (output,), node.label))
 
 
-def _rounded(graph: Graph) -> set[Value]:
+def _rounded_values(graph: Graph) -> set[Value]:
     """Return the floats that are rounded to integers, directly or after elementwise operators."""
     if not any(node.op in EXACTLY for node in graph.nodes):
         return set()
-    found: set[Value] = set()
+    rounded: set[Value] = set()
     for node in reversed(graph.nodes):
-        if _rounds(node) or (_carries(node) and not found.isdisjoint(node.outputs)):
-            found.update(v for v in node.operands if DTYPES[v.data_type].kind == "f")
-    return found
+        if _is_rounding(node) or (_passes_rounding(node) and not rounded.isdisjoint(node.outputs)):
+            rounded.update(v for v in node.operands if DTYPES[v.data_type].kind == "f")
+    return rounded
 
 
-def _rounds(node: Node) -> bool:
+def _is_rounding(node: Node) -> bool:
     """Whether a node rounds its operand to integers."""
     to_integer = node.op == "cast" and DTYPES[node.output.data_type].kind != "f"
     return node.op in ROUNDINGS or to_integer
 
 
-def _carries(node: Node) -> bool:
+def _passes_rounding(node: Node) -> bool:
     """Whether each output element is an operand's element, or computed from one of each operand."""
     if node.op in VIEWS or node.op in MOVES:
         return True

@@ -52,40 +52,40 @@ class Steps:
     @property
     def slots(self) -> dict[str, int]:
         """The slots after those of the steps: initial state, scratch of one step, step counter."""
-        kept = ["cell"] if self.has_cell else ["z", "reset"] if self.resets_before else []
-        names = ["initial", *kept, "counter"]
+        scratch = ["cell"] if self.has_cell else ["z", "reset"] if self.resets_before else []
+        names = ["initial", *scratch, "counter"]
         return {name: self.steps + number for number, name in enumerate(names)}
 
 
 def is_sequence(node: Node, features: Features) -> bool:
-    """Whether `sequence` can replace `node`: all its states must fit into one binding."""
+    """Whether `expand_sequence` supports `node`: all its states must fit into one binding."""
     if node.op not in ("lstm", "gru"):
         return False
     steps, _, _ = next(node.operands).shape
     return (steps + 4) * node.outputs[0].size * 4 <= features.binding_bytes
 
 
-def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
+def expand_sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
     """Return the outputs of an lstm or gru."""
-    given = rewriter.arguments(node)
-    x, weight, recurrent = given["input"], given["weight"], given["recurrent_weight"]
+    arguments = rewriter.arguments(node)
+    x, weight, recurrent = arguments["input"], arguments["weight"], arguments["recurrent_weight"]
     steps, batches, features = x.shape
     directions, rows, hidden = recurrent.shape
     flat = rewriter.reshape(x, [1, steps * batches, features])
     product = rewriter.matmul(flat, rewriter.transpose(weight, permutation=[0, 2, 1]))
     projected = wide(rewriter, product)
-    if given["bias"] is not None:
-        bias = rewriter.reshape(wide(rewriter, given["bias"]), [directions, 1, rows])
+    if arguments["bias"] is not None:
+        bias = rewriter.reshape(wide(rewriter, arguments["bias"]), [directions, 1, rows])
         projected = rewriter.add(projected, bias)
     what = Steps(
         steps,
-        given["layout"],
-        tuple(given["activations"]),
-        {"forward": (False,), "backward": (True,), "both": (False, True)}[given["direction"]],
-        not given.get("reset_after", True),
+        arguments["layout"],
+        tuple(arguments["activations"]),
+        {"forward": (False,), "backward": (True,), "both": (False, True)}[arguments["direction"]],
+        not arguments.get("reset_after", True),
     )
     names = ("recurrent_bias", "peephole_weight", "initial_hidden_state", "initial_cell_state")
-    operands = [projected, recurrent, *(given.get(name) for name in names)]
+    operands = [projected, recurrent, *(arguments.get(name) for name in names)]
     inputs = tuple(None if o is None else value_of(o) for o in operands)
     shape = (max(what.slots.values()) + 1, directions, batches, hidden)
     output = Value("float32", shape)
@@ -93,7 +93,7 @@ def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
     outputs = [_last(rewriter, states, what)]
     if what.has_cell:
         outputs.append(_slot(rewriter, states, what.slots["cell"]))
-    if given["return_sequence"]:
+    if arguments["return_sequence"]:
         outputs.append(rewriter.slice(states, [0, 0, 0, 0], [steps, *shape[1:]]))
     return [narrow(rewriter, output, x.data_type) for output in outputs]
 

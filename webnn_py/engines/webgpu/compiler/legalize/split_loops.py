@@ -55,8 +55,8 @@ _POOLED = {
 def split_long_loop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
     """Return the node in shorter loops; None if its loop is short enough."""
     rule = _RULES.get(node.op)
-    made = None if rule is None else rule(rewriter, node)
-    return None if made is None else [made]
+    result = None if rule is None else rule(rewriter, node)
+    return None if result is None else [result]
 
 
 def part_lengths(count: int, most: int = LONG, multiple: int = 1) -> tuple[int, int]:
@@ -152,11 +152,11 @@ def _position(rewriter: Rewriter, node: Node) -> MLOperand | None:
 def _running_sum(rewriter: Rewriter, node: Node) -> MLOperand | None:
     """Return the running sums within parts, plus the sum of all parts before."""
     axis = node.attrs["axis"]
-    given = rewriter.map[next(node.operands)]
-    count = given.shape[axis]
+    operand = rewriter.map[next(node.operands)]
+    count = operand.shape[axis]
     if count <= LONG:
         return None
-    x = wide(rewriter, given) if given.data_type == "float16" else given
+    x = wide(rewriter, operand) if operand.data_type == "float16" else operand
     lines = flatten_axes(rewriter, x, [axis])
     parts, length = part_lengths(count)
     lines = pad_end(rewriter, lines, 1, parts * length)
@@ -171,7 +171,7 @@ def _running_sum(rewriter: Rewriter, node: Node) -> MLOperand | None:
     total = rewriter.reshape(total, [*(x.shape[d] for d in kept), count])
     order = [*kept, axis]
     total = rewriter.transpose(total, permutation=[order.index(d) for d in range(x.rank)])
-    return narrow(rewriter, total, given.data_type)
+    return narrow(rewriter, total, operand.data_type)
 
 
 def _matmul(rewriter: Rewriter, node: Node) -> MLOperand | None:
@@ -180,8 +180,8 @@ def _matmul(rewriter: Rewriter, node: Node) -> MLOperand | None:
     count = a.shape[-1]
     if count <= LONG:
         return None
-    made = _product(rewriter, a, b, math.prod(node.output.shape), node.label)
-    return narrow(rewriter, made, node.output.data_type)
+    result = _product(rewriter, a, b, math.prod(node.output.shape), node.label)
+    return narrow(rewriter, result, node.output.data_type)
 
 
 def _product(rewriter: Rewriter, a: MLOperand, b: MLOperand, size: int, label: str) -> MLOperand:
@@ -202,12 +202,12 @@ def _product(rewriter: Rewriter, a: MLOperand, b: MLOperand, size: int, label: s
 
 def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
     """Turn parts of the input channels into groups, and add up the results of the groups."""
-    given = rewriter.arguments(node)
-    data = in_layout(rewriter, given["input"], given["input_layout"], "nchw")
+    arguments = rewriter.arguments(node)
+    data = in_layout(rewriter, arguments["input"], arguments["input_layout"], "nchw")
     transposed = node.op == "conv_transpose2d"
     order = "iohw" if transposed else "oihw"
-    filter_ = in_layout(rewriter, given["filter"], given["filter_layout"], order)
-    groups = given["groups"]
+    filter_ = in_layout(rewriter, arguments["filter"], arguments["filter_layout"], order)
+    groups = arguments["groups"]
     ins = data.shape[1] // groups
     outs = filter_.shape[1] if transposed else filter_.shape[0] // groups
     height, width = filter_.shape[2:]
@@ -228,10 +228,10 @@ def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
         filter_ = rewriter.reshape(filter_, [groups, outs, parts, length, height, width])
         filter_ = rewriter.transpose(filter_, permutation=[0, 2, 1, 3, 4, 5])
         filter_ = rewriter.reshape(filter_, [groups * parts * outs, length, height, width])
-    bias = given["bias"]
+    bias = arguments["bias"]
     options = {
         name: value
-        for name, value in given.items()
+        for name, value in arguments.items()
         if name not in ("input", "filter", "bias", "groups", "input_layout", "filter_layout")
     }
     result = getattr(rewriter, node.op)(
@@ -244,7 +244,7 @@ def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
     if bias is not None:
         channels = rewriter.reshape(wide(rewriter, bias), [1, groups * outs, 1, 1])
         result = rewriter.add(result, channels)
-    result = in_layout(rewriter, result, "nchw", given["input_layout"])
+    result = in_layout(rewriter, result, "nchw", arguments["input_layout"])
     return narrow(rewriter, result, node.output.data_type)
 
 

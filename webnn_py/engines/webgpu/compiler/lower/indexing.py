@@ -15,19 +15,19 @@ from webnn_py.ir import Node, Value
 _SUFFIX = {"i32": "i32", "u32": "u32", "i64": "i64", "vec2<u32>": "pair"}
 
 
-def _inside(body: Body, indices: Value, at: Index, size: int) -> Index:
+def _load_index(body: Body, indices: Value, at: Index, size: int) -> Index:
     """Load an index: count a negative one from the end, then clamp it to the dimension."""
     suffix = _SUFFIX[body.builder.storage(indices).compute]
     inside = call(f"wn_index_{suffix}({body.load(indices, at)}, {size}u)", size)
     return body.let(inside, "at").below(size)
 
 
-def _divided(body: Body, index: Index, divisor: int) -> tuple[Index, Index]:
+def _named_divmod(body: Body, index: Index, divisor: int) -> tuple[Index, Index]:
     """Return the quotient and the remainder, as named values."""
     return body.let(index // divisor, "q"), body.let(index % divisor, "m")
 
 
-def _around(shape: Sequence[int], axis: int) -> tuple[int, int]:
+def _axis_extents(shape: Sequence[int], axis: int) -> tuple[int, int]:
     """Return the size of dimension `axis` and the product of the dimensions after it."""
     return shape[axis], math.prod(shape[axis + 1 :])
 
@@ -36,10 +36,10 @@ def _around(shape: Sequence[int], axis: int) -> tuple[int, int]:
 def gather(body: Body, node: Node, output: int, index: Index) -> str:
     """Load the operand's element; the indices give the coordinate along the axis."""
     operand, indices = node.operands
-    size, inner = _around(operand.shape, node.attrs["axis"])
-    slices, rest = _divided(body, index, inner)
-    outer, place = _divided(body, slices, indices.size)
-    at = _inside(body, indices, place, size)
+    size, inner = _axis_extents(operand.shape, node.attrs["axis"])
+    slices, rest = _named_divmod(body, index, inner)
+    outer, place = _named_divmod(body, slices, indices.size)
+    at = _load_index(body, indices, place, size)
     return body.load(operand, outer * (size * inner) + at * inner + rest)
 
 
@@ -48,10 +48,10 @@ def gather_elements(body: Body, node: Node, output: int, index: Index) -> str:
     """Load the operand's element; each output element has its own index along the axis."""
     operand, indices = node.operands
     axis = node.attrs["axis"]
-    size, inner = _around(operand.shape, axis)
-    outer, line = _divided(body, index, indices.shape[axis] * inner)
+    size, inner = _axis_extents(operand.shape, axis)
+    outer, line = _named_divmod(body, index, indices.shape[axis] * inner)
     rest = body.let(line % inner, "m")
-    at = _inside(body, indices, index, size)
+    at = _load_index(body, indices, index, size)
     return body.load(operand, outer * (size * inner) + at * inner + rest)
 
 
@@ -60,7 +60,7 @@ def _slice_number(body: Body, indices: Value, shape: Sequence[int], place: Index
     depth = indices.shape[-1]
     slice_ = constant(0)
     for i, step in enumerate(shapes.strides(shape[:depth])):
-        slice_ += _inside(body, indices, place * depth + i, shape[i]) * step
+        slice_ += _load_index(body, indices, place * depth + i, shape[i]) * step
     return slice_
 
 
@@ -69,7 +69,7 @@ def gather_nd(body: Body, node: Node, output: int, index: Index) -> str:
     """Load an element of the slice that the coordinates point to."""
     operand, indices = node.operands
     inner = math.prod(operand.shape[indices.shape[-1] :])
-    place, rest = _divided(body, index, inner)
+    place, rest = _named_divmod(body, index, inner)
     slice_ = body.let(_slice_number(body, indices, operand.shape, place), "s")
     return body.load(operand, slice_ * inner + rest)
 
@@ -99,13 +99,13 @@ class Scatter:
         """Return how many targets of an output of `size` elements have separate winners."""
         return size // self.inner if self.whole else size
 
-    def divided(self, body: Body, index: Index, middle: int) -> tuple[Index, Index, Index]:
+    def split_index(self, body: Body, index: Index, middle: int) -> tuple[Index, Index, Index]:
         """Split a flat index into line, number in the line, position within the place."""
-        line, rest = _divided(body, index, middle * self.inner)
-        return line, *_divided(body, rest, self.inner)
+        line, rest = _named_divmod(body, index, middle * self.inner)
+        return line, *_named_divmod(body, rest, self.inner)
 
-    def joined(self, line: Index, middle: int, number: Index, behind: Index) -> Index:
-        """Return the flat index; the reverse of `divided`."""
+    def flat_index(self, line: Index, middle: int, number: Index, behind: Index) -> Index:
+        """Return the flat index; the reverse of `split_index`."""
         return line * (middle * self.inner) + number * self.inner + behind
 
 
@@ -124,11 +124,11 @@ def scatter_of(node: Node) -> Scatter | None:
             True,
             lambda body, line, number, behind: _slice_number(body, indices, shape, number),
         )
-    size, inner = _around(operand.shape, node.attrs["axis"])
+    size, inner = _axis_extents(operand.shape, node.attrs["axis"])
     count = indices.shape[node.attrs["axis"]]
 
     def target_of(body: Body, line: Index, number: Index, behind: Index) -> Index:
-        return _inside(body, indices, line * (count * inner) + number * inner + behind, size)
+        return _load_index(body, indices, line * (count * inner) + number * inner + behind, size)
 
     return Scatter(size, count, inner, False, target_of)
 
@@ -138,13 +138,13 @@ def _scattered(body: Body, node: Node, output: int, index: Index) -> str:
     operand, _, updates = node.operands
     scatter = scatter_of(node)
     assert scatter is not None
-    line, own, behind = scatter.divided(body, index, scatter.places)
+    line, own, behind = scatter.split_index(body, index, scatter.places)
     winner = body.load(body.builder.scratch[node.output], own if scatter.whole else index)
     storage = body.builder.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
     with body.block(f"if ({winner} > 0u)"):
         update = (symbol(winner) - 1).below(scatter.count)
-        where = scatter.joined(line, scatter.count, update, behind)
+        where = scatter.flat_index(line, scatter.count, update, behind)
         body.line(f"{result} = {body.load(updates, where)};")
     with body.block("else"):
         body.line(f"{result} = {body.load(operand, index)};")
