@@ -235,7 +235,7 @@ def test_loops_of_several_threads(context: MLContext) -> None:
 def test_large_weights_are_held_once(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     from webnn_py.engines.onnxruntime import engine
 
-    monkeypatch.setattr(engine, "MOST_ALONE", -1)
+    monkeypatch.setattr(engine, "MAX_SINGLE_THREAD_WEIGHT_BYTES", -1)
     executable = executable_of(doubling(context))
     executable.make_alone()
     assert executable.alone is None
