@@ -1,4 +1,4 @@
-"""ONNX models as graphs, and graphs as ONNX models; needs the extra `onnx`.
+"""Import of ONNX models as graphs, and export of graphs as ONNX models; needs the extra `onnx`.
 
 ```python
 graph = webnn_py.onnx.load("model.onnx", context)
@@ -37,28 +37,28 @@ def load(
     constants: Mapping[str, Any] | None = None,
     progress: BuildProgress | None = None,
 ) -> MLGraph:
-    """Build a graph of an ONNX model.
+    """Build a graph from an ONNX model.
 
-    Bools are uint8 tensors of 0 and 1. Nodes are labelled by their names, weights named by their
-    initializers. Dimensions that the model leaves open are so in the graph, called as the model
-    calls them (an input's name and the axis where it does not); their bounds are those within
-    which its nodes work.
+    Bools become uint8 tensors of 0 and 1. Node names become labels, and constants keep the names
+    of their initializers. Dimensions that the model leaves open stay open in the graph and keep
+    their names. A dimension without a name is named after its input and axis. The importer narrows
+    the bounds of open dimensions to the sizes that all nodes accept.
 
     Args:
         path_or_model: A path, the bytes of a file, or an onnx.ModelProto.
-        ctx: Where the graph will run.
-        input_shapes: What is fixed of that: shapes by inputs' names (names of sizes and -1 leave
-            them open), sizes or bounds (lowest, highest) by the names of dimensions.
-        constants: Arrays for inputs whose contents never change, by name, such as a sampling rate
-            that chooses a branch: they are no inputs of the graph.
-        progress: As of `MLGraphBuilder.build_sync`.
+        ctx: The context that runs the graph.
+        input_shapes: Shapes by input name, and sizes or bounds (lowest, highest) by dimension
+            name. Within a shape, -1 or the name of a size leaves a dimension open.
+        constants: Arrays by input name, for inputs whose contents never change, such as a sampling
+            rate that selects a branch. The graph has no such inputs.
+        progress: The same as of `MLGraphBuilder.build_sync`.
 
     Raises:
-        NotSupportedError: Nodes that WebNN cannot express, all in one message; or the extra `onnx`
-            is not installed.
-        DataError: The model is damaged or contradicts itself, or its external data is not there.
-        ValidationError: `input_shapes` or `constants` name what the model does not have, or do not
-            fit it; or an input has no shape at all.
+        NotSupportedError: WebNN cannot express some nodes, all listed in one message; or the extra
+            `onnx` is not installed.
+        DataError: The model is damaged, contradicts itself, or lacks its external data.
+        ValidationError: `input_shapes` or `constants` do not match the model's inputs and
+            dimensions; or neither the model nor `input_shapes` has the shape of an input.
 
     Source: webnn_py; ONNX, "Open Neural Network Exchange Intermediate Representation".
     """
@@ -75,21 +75,21 @@ def load(
 def add_to(
     builder: MLGraphBuilder, model: Any, inputs: Mapping[str, Any] | None = None
 ) -> dict[str, MLOperand]:
-    """Put an ONNX model into a graph under construction.
+    """Add the nodes of an ONNX model to a graph builder.
 
     Args:
-        builder: Where its nodes go.
-        model: A path, the bytes of a file, or an onnx.ModelProto. Its open dimensions are the
-            builder's of these names.
-        inputs: Operands in the place of the model's inputs, by name; or arrays, for inputs whose
-            contents are constant. The others become inputs of the builder.
+        builder: The builder that receives the nodes.
+        model: A path, the bytes of a file, or an onnx.ModelProto. Its open dimensions become the
+            builder's dimensions of the same names.
+        inputs: Operands or arrays by input name. An operand replaces the input, and an array makes
+            it a constant. All other inputs become inputs of the builder.
 
     Returns:
-        The model's outputs by name.
+        The operands of the model's outputs, by name.
 
     Raises:
-        MLError: As `load`; a ValidationError for an operand or array of another data type, or
-            where `builder` is none.
+        MLError: The same errors as `load`. Also a ValidationError if an operand or array has
+            another data type than the input, or `builder` is no MLGraphBuilder.
 
     Source: webnn_py.
     """
@@ -104,13 +104,13 @@ def add_to(
 
 
 def to_onnx(graph: MLGraph) -> Any:
-    """An onnx.ModelProto of a graph.
+    """Convert a graph to an onnx.ModelProto.
 
     Args:
-        graph: What to export.
+        graph: The graph to export.
 
     Raises:
-        NotSupportedError: ONNX cannot express it; or the extra `onnx` is not installed.
+        NotSupportedError: ONNX cannot express the graph; or the extra `onnx` is not installed.
 
     Source: webnn_py.
     """

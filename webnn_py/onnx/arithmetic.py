@@ -1,7 +1,7 @@
-"""Arithmetic on sizes at import, where some of them are open: exact, or not done at all.
+"""Exact symbolic arithmetic on tensors that contain open dimensions, at import.
 
-Elements are numbers, MLDimensions, and fractions of them where floats are concerned. What only
-moves elements is folded on their places (`folding`).
+Elements are numbers and MLDimensions; float tensors may also hold fractions of them. The module
+`folding` handles operators that only move elements.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _TYPE = onnx.TensorProto
 _INTEGERS = (_TYPE.INT64, _TYPE.INT32)
 _FLOATS = (_TYPE.FLOAT, _TYPE.DOUBLE)  # float16 rounds sizes from 2048 on
 _MAX_DENOMINATOR = 1 << 10
-"""With such fractions float32 calculates exactly, too, up to sizes of thousands."""
+"""Largest denominator of a fraction; float32 is still exact for sizes of thousands."""
 
 Attributes = Mapping[str, Any]
 
 
 class UndecidedError(UnmappableError):
-    """A result is another one for other sizes, or none that can be said."""
+    """A result that is not one expression for all open sizes."""
 
 
 def _parts(value: Any) -> tuple[Any, int]:
-    """Numerator and denominator."""
+    """Return the numerator and denominator of a number, dimension or fraction."""
     if isinstance(value, Share):
         return value
     return (value, 1) if is_dimension(value) else Fraction(value).as_integer_ratio()
 
 
 def _made(numerator: Any, denominator: int) -> Any:
-    """A fraction; the integer or dimension that it is, if it is one."""
+    """Return a fraction, or the integer or dimension that equals it."""
     if denominator < 0:
         numerator, denominator = -numerator, -denominator
     whole = numerator // denominator
@@ -52,7 +52,7 @@ def _made(numerator: Any, denominator: int) -> Any:
 
 
 def _aligned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A function of two numerators over one denominator."""
+    """Return `function` applied to the numerators of its arguments over a common denominator."""
 
     def combined(a: Any, b: Any) -> Any:
         (p, q), (r, s) = _parts(a), _parts(b)
@@ -86,7 +86,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _of_naturals(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A quotient or rest of integers, which ONNX rounds otherwise where one is negative."""
+    """Return `function` limited to a >= 0 and b >= 1; ONNX rounds negative integers differently."""
 
     def combined(a: Any, b: Any) -> Any:
         if a >= 0 and b >= 1:
@@ -97,7 +97,7 @@ def _of_naturals(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 
 def _modulo(a: Any, b: Any) -> Any:
-    """What is left of a division downwards, as Python's."""
+    """Return the remainder of a floored division, as Python does; the divisor must be positive."""
     if b >= 1:
         return a % b
     raise UndecidedError
@@ -109,10 +109,10 @@ def _floor(a: Any) -> Any:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal, for all sizes.
+    """Return whether two sizes are equal for all values of the open dimensions.
 
     Raises:
-        UndecidedError: For some they are, for others not.
+        UndecidedError: They are equal for some values only.
     """
     why = undecided(a, b)
     if why:
@@ -121,7 +121,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def quotient(a: Any, b: Any) -> float | None:
-    """What one size is divided by another, or None where it is not the same for all sizes."""
+    """Return a / b, or None if the quotient depends on the open dimensions."""
     if not is_dimension(a) and not is_dimension(b):
         return float(a / b)
     try:
@@ -132,11 +132,11 @@ def quotient(a: Any, b: Any) -> float | None:
 
 
 def least(a: Any, b: Any) -> Any:
-    """The first of two sizes, which is not the greater one, or else the second.
+    """Return the smaller of two sizes.
 
     Raises:
-        NarrowerError: It is the first one for some sizes.
-        ValidationError: The same, and it depends on several of them.
+        NarrowerError: The smaller one depends on an open dimension; narrower bounds decide it.
+        ValidationError: The smaller one depends on open dimensions, and no narrower bounds decide.
     """
     low, high = span(b - a)
     if low >= 0 or high <= 0:
@@ -173,18 +173,18 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def fold(node: Any, inputs: Sequence[Tensor | None], attributes: Attributes) -> list[Tensor] | None:
-    """Compute a node whose inputs are numbers or follow from open dimensions.
+    """Compute a node whose inputs are numbers or expressions in open dimensions.
 
     Args:
-        node: What to compute.
-        inputs: Its inputs, all known but for the open dimensions.
-        attributes: The node's.
+        node: The onnx.NodeProto to compute.
+        inputs: Its input tensors, each with `array` or `sizes`; None for omitted inputs.
+        attributes: Its attributes by name.
 
     Returns:
-        None where there is no rule.
+        The outputs, or None if no rule covers the operator.
 
     Raises:
-        UndecidedError: The result is not the same expression for all sizes.
+        UndecidedError: The result is not one expression for all open sizes.
     """
     kind, given = node.op_type, [one for one in inputs if one is not None]
     first = given[0].elem
@@ -208,7 +208,7 @@ def fold(node: Any, inputs: Sequence[Tensor | None], attributes: Attributes) -> 
 
 
 def elements_of(tensor: Tensor) -> Array:
-    """The contents of a tensor as numbers and dimensions."""
+    """Return the contents of a tensor as an object array of numbers and dimensions."""
     if tensor.sizes is not None:
         return tensor.sizes
     assert tensor.array is not None
@@ -216,7 +216,13 @@ def elements_of(tensor: Tensor) -> Array:
 
 
 def tensor_of(elements: Sequence[Any], shape: Sequence[int], elem: int) -> Tensor:
-    """A tensor of numbers and dimensions."""
+    """Return a tensor of numbers and dimensions.
+
+    Args:
+        elements: Its elements in row-major order.
+        shape: Its shape.
+        elem: Its ONNX element type.
+    """
     made = np.empty(len(elements), object)
     for i, element in enumerate(elements):
         made[i] = element
@@ -234,7 +240,10 @@ def _applied(function: Callable[..., Any], arrays: Sequence[Array], elem: int) -
 
 
 def _cast(tensor: Tensor, to: int) -> list[Tensor] | None:
-    """Floats to integers towards zero, which is the floor of what is not negative."""
+    """Cast to another data type; return None for negative elements cast to integers.
+
+    ONNX truncates towards zero, and floor truncates only elements that are not negative.
+    """
     elements = list(elements_of(tensor).reshape(-1))
     if to in _INTEGERS:
         if any(_parts(one)[0] < 0 for one in elements):

@@ -1,4 +1,4 @@
-"""ONNX's own interface to backends, for its backend test suite.
+"""Implementation of ONNX's backend interface, for its backend test suite.
 
 Source: onnx, `onnx.backend.base.Backend`.
 """
@@ -23,19 +23,19 @@ from webnn_py.onnx.load_impl import Importer, Inputs, Model, outputs
 from webnn_py.onnx.tensor import Array
 
 DEVICES = {"CPU": "cpu", "GPU": "gpu"}
-"""ONNX's names of devices."""
+"""WebNN device types by ONNX's device names."""
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
-    """A model that is ready to run.
+    """An ONNX model with a cache of its compiled graphs.
 
-    Inputs whose contents decide shapes, such as the new shape of a Reshape, are constants of the
-    graph that is built; with other contents another graph is built. So are inputs that have an
-    initializer, where they are given, by name.
+    Some inputs determine shapes, such as the new shape of a Reshape. They become constants of the
+    graph, and other contents need another graph. The same holds for inputs with an initializer
+    that the caller overrides by name.
 
     Args:
-        model: The model.
-        context: Where it runs.
+        model: A path, the bytes of a file, or an onnx.ModelProto.
+        context: The context that runs the graphs.
     """
 
     def __init__(self, model: Any, context: MLContext) -> None:
@@ -48,11 +48,15 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         self._fixed: set[str] = set()
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs for a list, a dictionary, or one array, in the model's order.
+        """Run the model and return its outputs in the model's order.
+
+        Args:
+            inputs: A list of arrays, arrays by name, or one array.
+            **kwargs: Ignored options of ONNX's interface.
 
         Raises:
-            NotSupportedError: Nodes that WebNN cannot express.
-            ValidationError: There are fewer inputs than the model has, or more.
+            NotSupportedError: WebNN cannot express some nodes, or an input is no array.
+            ValidationError: An input is missing, or there are more than the model has.
         """
         if isinstance(inputs, dict):
             given = dict(inputs)
@@ -111,7 +115,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
 def _computed(
     context: MLContext, graph: MLGraph, feeds: Mapping[str, Array]
 ) -> Mapping[str, Array]:
-    """Results, waited for, whatever the device."""
+    """Compute the outputs of a graph on its CPU or GPU context, and wait for them."""
     if context.device_type == "cpu":
         return MLExecution(context, allow_blocking=True).compute(graph, feeds)
     made = context.create_tensor_sync
@@ -134,7 +138,7 @@ def _as_uint8(array: Array) -> Array:
 
 
 class WebNNBackend(Backend):  # type: ignore[misc]
-    """Runs ONNX models on a context of webnn_py."""
+    """ONNX backend that runs models on a context of webnn_py."""
 
     _contexts: ClassVar[dict[str, MLContext]] = {}
 
@@ -151,7 +155,7 @@ class WebNNBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether a device is there: "CPU" or "GPU", perhaps with a number."""
+        """Return whether a device exists: "CPU" or "GPU", optionally with a number ("GPU:0")."""
         try:
             cls._context(device)
         except MLError:
@@ -160,17 +164,17 @@ class WebNNBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        """A model, ready to run.
+        """Return a model that is ready to run on a device.
 
         Raises:
-            ValidationError: There is no such device.
+            ValidationError: `device` is neither "CPU" nor "GPU".
             MLError: The model is damaged, or this machine has no GPU.
         """
         return PreparedModel(model, cls._context(device))
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
-        """A model's outputs."""
+        """Run a model on a device and return its outputs."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -182,7 +186,7 @@ class WebNNBackend(Backend):  # type: ignore[misc]
         outputs_info: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The outputs of a single node."""
+        """Run a single node on a device and return its outputs."""
         helper = onnx.helper
         arrays = [np.asarray(one) for one in inputs]
         names = [name for name in node.input if name]

@@ -1,4 +1,4 @@
-"""Control flow: branches, one of which is taken at import, or both; loops that are unrolled."""
+"""Import of control flow: If selects a branch at import or runs both; Loop and Scan unroll."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def branch(
     opsets: Mapping[str, int],
     needed: Sequence[bool],
 ) -> Sequence[Any]:
-    """If: the branch that a known condition selects; of an unknown one both, and a choice.
+    """Import If: one branch of a constant condition, or both branches and a `where`.
 
-    What a branch of an unknown condition needs of open sizes bounds none of them: the other branch
-    may be there for the rest.
+    The branches of an unknown condition never narrow the bounds of open dimensions: the other
+    branch may handle the remaining sizes.
     """
     names = ["then_branch", "else_branch"]
     try:
@@ -65,14 +65,14 @@ def branch(
 
 def _are_alike(one: Any, other: Any) -> bool:
     if one is None and other is None:
-        return True  # it is not needed
+        return True  # neither output is read
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        return False  # it cannot be mapped
+        return False  # WebNN cannot express one of the branches
     return (one.elem, one.shape) == (other.elem, other.shape)
 
 
 def _have_same_contents(one: Tensor, other: Tensor) -> bool:
-    """Tell whether the contents of both are known at import, and equal."""
+    """Return whether both tensors have contents at import, and the contents are equal."""
     for a, b in ((one.array, other.array), (one.sizes, other.sizes)):
         if a is not None and b is not None:
             return a.tobytes() == b.tobytes() if a.dtype != object else a.tolist() == b.tolist()
@@ -87,7 +87,7 @@ def loop(
     opsets: Mapping[str, int],
     needed: Sequence[bool],
 ) -> Sequence[Any]:
-    """Loop: its body once a round, while the condition is known to hold."""
+    """Import Loop: unroll its body; the condition must be a constant in every iteration."""
     body = _graph(node, "body")
     trips, condition, *carried = [*inputs, None, None][: max(len(inputs), 2)]
     most = MAX_ROUNDS + 1 if trips is None else trips.integer("its trip count")
@@ -118,7 +118,7 @@ def loop(
 
 
 def _always_goes_on(body: Any) -> bool:
-    """Whether the body of a Loop hands on the condition that it is given."""
+    """Return whether the body of a Loop returns its input condition unchanged."""
     given = {body.input[1].name} if len(body.input) > 1 else set()
     for node in body.node:
         if node.op_type == "Identity" and given & {*node.input}:
@@ -127,7 +127,7 @@ def _always_goes_on(body: Any) -> bool:
 
 
 def _unrolled(graph: Any, scope: Any) -> int:
-    """How many nodes a graph has at least once its loops are unrolled, as far as can be told."""
+    """Estimate the nodes of a graph with its loops unrolled; an unknown trip count counts as 1."""
     count = 0
     for node in graph.node:
         count += 1
@@ -141,7 +141,7 @@ def _unrolled(graph: Any, scope: Any) -> int:
 
 
 def _number(name: str, scope: Any, otherwise: int) -> int:
-    """The number that a name stands for around a loop."""
+    """Return the constant integer that a name refers to in `scope`, or else `otherwise`."""
     found = scope[name] if name in scope else None  # noqa: SIM401, as get() reads no weights
     array = found.array if isinstance(found, Tensor) else None
     if array is None or array.size != 1 or array.dtype.kind not in "biu":
@@ -157,7 +157,7 @@ def scan(
     opsets: Mapping[str, int],
     needed: Sequence[bool],
 ) -> Sequence[Any]:
-    """Scan: its body once for each slice of its inputs."""
+    """Import Scan: unroll its body, once for each slice of its inputs."""
     run = _scan_8 if opsets[""] < 9 else _scanned
     return run(importer, node, inputs, scope, opsets, needed)
 
@@ -234,7 +234,7 @@ def _scan_8(
     opsets: Mapping[str, int],
     needed: Sequence[bool],
 ) -> Sequence[Any]:
-    """Before opset 9: each batch for itself, all of one length."""
+    """Import Scan of opset 8: each batch separately; all sequences must have one length."""
     lengths, *batched = inputs
     attributes = {a.name: a for a in node.attribute}
     first = onnx.NodeProto(attribute=[attributes[n] for n in ("body", "num_scan_inputs")])

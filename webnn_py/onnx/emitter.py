@@ -1,4 +1,4 @@
-"""The builder as handlers use it: tensors in, tensors out, each node labelled."""
+"""The emitter, through which handlers call the builder with tensors instead of operands."""
 
 from __future__ import annotations
 
@@ -25,34 +25,37 @@ from webnn_py.ops.operand import MLOperand
 
 BOOL = onnx.TensorProto.BOOL
 MAX_MADE = 1 << 22
-"""Elements of what a node may make of a few numbers at import."""
+"""Largest number of elements that one node may generate at import."""
 MAX_TOTAL = 1 << 25
-"""The same, of all nodes of a model, but for small results."""
+"""Largest number of elements that all nodes of a model may generate at import.
+
+Folded results of at most `folding.SMALL` elements are not counted.
+"""
 FOUR_BITS: dict[int, MLOperandDataType] = {
     onnx.TensorProto.INT4: "int4",
     onnx.TensorProto.UINT4: "uint4",
 }
-"""Element types that only constants of the quantization operators have."""
+"""Data types of 4-bit elements by ONNX element type; only quantization constants have them."""
 FOUR_BITS_OF = {name: number for number, name in FOUR_BITS.items()}
 _FLAGS = {
     *("equal", "not_equal", "greater", "greater_or_equal", "lesser", "lesser_or_equal"),
     *("logical_and", "logical_or", "logical_xor", "logical_not", "is_nan", "is_infinite"),
 }
-"""Operators whose uint8 is a bool."""
+"""Builder methods whose uint8 results are bools."""
 
 
 class Emitter:
-    """Every operator of the builder by its name, over tensors.
+    """Facade of a graph builder: all its operators, by the same names, on tensors.
 
-    A number is a scalar constant of the data type of the first tensor. Constants become operands
-    when an operator takes them.
+    A float argument becomes a scalar constant of the first tensor's data type. A constant tensor
+    becomes an operand of the builder when an operator first takes it.
 
     Args:
-        builder: Where nodes go.
+        builder: The builder that receives the nodes.
 
     Attributes:
-        label: The label of what is emitted.
-        outputs: Of each output of the node that is imported, whether it is wanted.
+        label: The label of the next nodes.
+        outputs: For each output of the ONNX node under import, whether something reads it.
     """
 
     def __init__(self, builder: MLGraphBuilder) -> None:
@@ -62,9 +65,13 @@ class Emitter:
         self._made = 0
 
     def affords(self, count: int, most: int = MAX_MADE) -> bool:
-        """Whether so many elements may be made of a few numbers at import, which counts them.
+        """Return whether a node may generate `count` elements at import; if so, count them.
 
-        A file of a few bytes must not fill the memory; what is refused is left to the graph.
+        The limits keep a file of a few bytes from filling the memory.
+
+        Args:
+            count: The number of elements.
+            most: The limit for this node; `MAX_TOTAL` limits the sum over the model.
         """
         if count > most or self._made + count > MAX_TOTAL:
             return False
@@ -72,10 +79,15 @@ class Emitter:
         return True
 
     def afford(self, count: int, what: str, most: int = MAX_MADE) -> None:
-        """Count elements that are made of a few numbers at import, before they are made.
+        """Count elements before a node generates them at import.
+
+        Args:
+            count: The number of elements.
+            what: The subject of the error message.
+            most: The limit for this node; `MAX_TOTAL` limits the sum over the model.
 
         Raises:
-            UnmappableError: They are too many.
+            UnmappableError: The count exceeds a limit.
         """
         if not self.affords(count, most):
             refuse(
@@ -116,7 +128,7 @@ class Emitter:
         return self.operand(value) if isinstance(value, Tensor) else value
 
     def operand(self, tensor: Tensor) -> MLOperand:
-        """The operand of a tensor; of one that is known, a constant made once."""
+        """Return the operand of a tensor; add contents to the builder at their first use."""
         if tensor.operand is None and tensor.sizes is not None:
             tensor.operand = self._measured(tensor)
         if tensor.operand is None:
@@ -129,19 +141,19 @@ class Emitter:
                 data_type,  # type: ignore[arg-type]
                 name=tensor.name,
             )
-            if array is tensor.array:  # the builder has a copy
+            if array is tensor.array:  # refer to the builder's copy, so that this one is freed
                 tensor.array = contents_of(self.builder, tensor.operand)
         return tensor.operand
 
     def _measured(self, tensor: Tensor) -> MLOperand:
-        """Contents that follow from open dimensions, as numbers when the graph runs."""
+        """Emit nodes that compute contents from open dimensions when the graph runs."""
         assert tensor.sizes is not None
         parts = [self._number(size, tensor.data_type) for size in tensor.sizes.flat]
         whole = self.concat(parts, 0) if len(parts) > 1 else parts[0]
         return self.operand(self.moved(whole, tensor.shape))
 
     def _number(self, size: Any, data_type: str) -> Tensor:
-        """A list of one number: an open dimension is how many ones fill it."""
+        """Emit a tensor of shape [1] with one size; an open dimension is a count of ones."""
         if isinstance(size, Share):
             above = self._number(size.numerator, data_type)
             made: Tensor = self.div(above, float(size.denominator))
@@ -161,11 +173,11 @@ class Emitter:
         return of_array(np.asarray([number], data_type))
 
     def size(self, value: Any) -> Tensor:
-        """A scalar int64 that is a size or place, which may be open."""
+        """Return an int64 scalar for a size or index, which may contain open dimensions."""
         return of_sizes(np.asarray(value, object), onnx.TensorProto.INT64)
 
     def places(self, count: int, axis: int = 0, rank: int = 1) -> Tensor:
-        """0, 1, 2 and so on, up to a size, along one of several axes."""
+        """Return the int64 indices 0 to count - 1 along one axis, with size 1 along the others."""
         shape = [count if i == axis else 1 for i in range(rank)]
         if not is_dimension(count) and self.affords(count):
             return of_array(np.arange(count, dtype=np.int64).reshape(shape))
@@ -174,23 +186,23 @@ class Emitter:
         return made
 
     def packed(self, array: Array, data_type: MLOperandDataType, name: str = "") -> Tensor:
-        """A constant of 4-bit integers, from an array of one element a byte."""
+        """Return a constant of 4-bit integers, from an array with one element per byte."""
         contents = pack_4bit(np.ascontiguousarray(array.astype(np.uint8))).tobytes()
         operand = self.builder.constant(contents, data_type, array.shape, name=name)
         return Tensor(FOUR_BITS_OF[data_type], array.shape, None, operand)
 
     def constant(self, value: Any, like: Tensor) -> Tensor:
-        """A constant with the element type of another tensor."""
+        """Return a constant with the data type of another tensor."""
         dtype = np.dtype(like.data_type)
         made = of_array(np.asarray(value).astype(dtype))
         return made
 
     def array(self, value: Array) -> Tensor:
-        """A constant."""
+        """Return a constant with the contents of an array."""
         return of_array(value)
 
     def to(self, tensor: Tensor, data_type: str) -> Tensor:
-        """Cast, where it is not of the type already; to "bool", not 0."""
+        """Cast a tensor if its data type differs; "bool" compares with 0."""
         if data_type == "bool":
             if tensor.elem == BOOL:
                 return tensor
@@ -199,7 +211,7 @@ class Emitter:
             return made
         if tensor.elem == ELEMENT_TYPES[data_type]:
             return tensor
-        if tensor.data_type == data_type:  # a bool as a number
+        if tensor.data_type == data_type:  # a bool as uint8
             return Tensor(
                 ELEMENT_TYPES[data_type],
                 tensor.shape,
@@ -213,7 +225,7 @@ class Emitter:
         return cast
 
     def moved(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """Reshaped, where it has another shape."""
+        """Reshape a tensor if its shape differs."""
         if tensor.shape == tuple(shape):
             return tensor
         made: Tensor = self.reshape(tensor, list(shape))
@@ -221,7 +233,7 @@ class Emitter:
 
 
 def _kind(name: str, like: Tensor) -> int | None:
-    """The element type BOOL where a result of an operator is one."""
+    """Return BOOL if a builder method returns bools for operands like `like`, else None."""
     if name in _FLAGS or (like.elem == BOOL and name != "cast"):
         return int(BOOL)
     return None
@@ -247,7 +259,14 @@ def wrap(
     inputs: frozenset[str],
     open_sizes: frozenset[str] = frozenset(),
 ) -> Tensor:
-    """A tensor for an operand; a uint8 that is a bool has the kind BOOL."""
+    """Wrap an operand in a tensor.
+
+    Args:
+        operand: The operand.
+        kind: BOOL if a uint8 operand holds bools.
+        inputs: Names of the model's inputs that the contents depend on.
+        open_sizes: Names of the open dimensions that the contents depend on.
+    """
     is_bool = kind == BOOL and operand.data_type == "uint8"
     elem = int(BOOL) if is_bool else ELEMENT_TYPES[operand.data_type]
     return Tensor(elem, operand.shape, None, operand, inputs, open_sizes=open_sizes)

@@ -1,4 +1,4 @@
-"""A graph as an ONNX model."""
+"""Export of graphs as ONNX models."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from webnn_py.passes.decompose import decompose
 from webnn_py.passes.target import Target
 
 CHECKED_BYTES = 2**31 - 1
-"""Protocol buffers, and so ONNX's checker, take no larger model."""
+"""Largest model, in bytes, that protocol buffers and so ONNX's checker accept."""
 
 
 def to_onnx(graph: MLGraph) -> ModelProto:
-    """A graph as it was given to the builder, before any pass, as an ONNX model.
+    """Convert a graph, as its builder recorded it before any pass, to an ONNX model.
 
-    Inputs, outputs and constants keep their names; an output of an input's name, which ONNX does
-    not allow, and what has none get others; half a surrogate pair becomes its escape. Nodes are
-    called by their labels, or by their operators where they have none; an operator that ONNX
-    composes of several has the label as a prefix. Open dimensions keep their names, and what
-    follows from them is calculated by the model; their bounds are not said there. The model was
-    checked by `onnx.checker`, shapes and data types included.
+    Inputs, outputs and constants keep their names, made unique by a number where they collide.
+    Lone surrogates in names become escapes. Node names are the labels, or the operators of nodes
+    without a label. If ONNX composes an operator of several nodes, their names begin with its
+    label. Open dimensions keep their names but lose their bounds. `onnx.checker` checks models
+    below 2 GiB, including shapes and data types.
 
     Args:
-        graph: What to write.
+        graph: The graph to export.
 
     Raises:
-        ValidationError: It is no MLGraph.
-        InvalidStateError: It is destroyed.
-        NotSupportedError: ONNX has no operators that compute some of the nodes, all of which are
-            listed, or none that do so for open dimensions.
+        ValidationError: `graph` is no MLGraph.
+        InvalidStateError: The graph is destroyed.
+        NotSupportedError: ONNX cannot express some nodes, all of which are listed, or cannot
+            express them for open dimensions.
     """
     target = Target(lambda node: why_not_lowered(node) is None, evaluate)
     recipe = compiled_of(graph).recipe
@@ -75,5 +74,5 @@ def _names(graph: Graph) -> Names:
 
 
 def _encodable(name: str) -> str:
-    """The name as UTF-8 holds it, which is all that models do."""
+    """Return a name with lone surrogates escaped, since models store names as UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode()

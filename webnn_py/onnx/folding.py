@@ -1,7 +1,7 @@
-"""Constant folding at import, above all arithmetic on shapes.
+"""Constant folding at import, mainly of arithmetic on shapes.
 
-A node of constants goes through its handler, as any node does, and the reference engine computes
-what that emits. So constants and inputs give the same bits.
+The handler of a node with constant inputs emits operators, as for any node, and the reference
+engine computes them. So a constant gives the same bits as an input of the same contents.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
 
 MAX_ELEMENTS = 1 << 16
-"""Nodes with larger operands are left to the graph, whose passes fold what is worth it."""
+"""Largest total of input elements of a folded node; the graph's passes fold larger ones."""
 MAX_SIZES = 1 << 10
-"""Numbers that a node of open dimensions may have."""
+"""Largest total of input elements of a folded node with open dimensions."""
 SMALL = 1 << 10
-"""Elements of a result that is not counted, as shapes have them."""
+"""Largest result, in elements, that does not count towards the import limit, such as a shape."""
 
 
 def _broadcast(arrays: Sequence[Array]) -> int:
@@ -46,7 +46,7 @@ def _range(arrays: Sequence[Array]) -> int:
 
 
 def _gathered(arrays: Sequence[Array]) -> int:
-    """At most: along the shortest axis."""
+    """Return an upper bound of the result's elements: a gather along the shortest axis."""
     data, indices = arrays
     return data.size // min(data.shape or (1,)) * indices.size
 
@@ -82,7 +82,7 @@ MADE: dict[str, Callable[[Sequence[Array]], int]] = {
         _together,
     ),
 }
-"""How many elements a node makes that can make more than it has."""
+"""Result size, in elements, of operators whose result can be larger than their inputs."""
 
 # fmt: off
 FOLDED = frozenset(
@@ -110,7 +110,7 @@ MOVES: dict[str, tuple[int, ...] | None] = {
     "Concat": None,
     "Where": (1, 2),
 }
-"""Operators that only move elements, and the inputs that these are from; None for all."""
+"""Inputs whose elements an operator moves without computing; None means all inputs."""
 
 BY_ONNX = frozenset(
     [
@@ -119,17 +119,17 @@ BY_ONNX = frozenset(
         *("Compress", "ConstantOfShape", "Expand", "Slice", "Split", "Tile"),  # no elements
     ]
 )
-"""Operators whose results WebNN may lack, though it has the operands."""
+"""Operators that ONNX's reference computes if WebNN can express the inputs but not the results."""
 
 OWN_TYPE = ("Cum", "Reduce")
-"""Operators whose results the reference leaves in the type that NumPy adds and multiplies in."""
+"""Operators that ONNX's reference returns in NumPy's accumulation type instead of the input's."""
 
 
 class _Computing(GraphBuilder):
-    """A builder whose operators take constants, and are computed when they are called."""
+    """Graph builder that computes each operator on constants as soon as it is called."""
 
     def emit(self, node: Node) -> list[MLOperand]:
-        """Compute a node; its results are constants."""
+        """Compute a node and return its results as constants."""
         arrays = [None if value is None else self._constants[value] for value in node.inputs]
         made = evaluate(node, arrays)
         return [
@@ -138,13 +138,13 @@ class _Computing(GraphBuilder):
         ]
 
     def constant(self, value: Any, data_type: Any, name: str = "") -> MLOperand:
-        """As `MLGraphBuilder.constant`, of arrays and numbers."""
+        """Add a constant from an array or a number, as `MLGraphBuilder.constant` does."""
         array = np.array(value, dtype=data_type)
         return self.add_constant(array, data_type, name)
 
 
 class _Folder(Emitter):
-    """The emitter for handlers whose operands are all constant."""
+    """Emitter for handlers with constant operands only."""
 
     builder: Any
 
@@ -154,11 +154,11 @@ class _Folder(Emitter):
         self._outer = outer
 
     def affords(self, count: int, most: int = MAX_MADE) -> bool:
-        """Whether the model's import affords it."""
+        """Return whether a node may generate `count` elements, by the importer's counter."""
         return self._outer.affords(count, most)
 
     def operand(self, tensor: Tensor) -> MLOperand:
-        """The constant of a tensor."""
+        """Return the constant of a tensor; add it to the builder at its first use."""
         if tensor.operand is None:
             if tensor.array is None or not tensor.array.size:
                 refuse("WebNN has no tensors without elements")
@@ -166,7 +166,7 @@ class _Folder(Emitter):
         return tensor.operand
 
     def result(self, made: Any) -> Tensor:
-        """A handler's result, with its contents."""
+        """Return the result of a handler as a tensor with contents."""
         assert isinstance(made, Tensor)
         if made.array is not None:
             return of_array(made.array, made.name)
@@ -175,12 +175,12 @@ class _Folder(Emitter):
 
 
 def can_fold(node: Any, arrays: Sequence[Array | None], affords: Callable[[int], bool]) -> bool:
-    """Whether a node is one to compute at import: its inputs are known, and it is small.
+    """Return whether to fold a node at import: a listed operator with small inputs and results.
 
     Args:
-        node: What to compute.
-        arrays: Its inputs.
-        affords: Whether so many elements may be made of a few.
+        node: The onnx.NodeProto.
+        arrays: The contents of its inputs; None for omitted ones.
+        affords: A function that tells whether the node may generate a number of elements.
     """
     if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
         return False
@@ -206,13 +206,14 @@ def fold(
     attributes: Mapping[str, Any],
     opsets: Mapping[str, int],
 ) -> list[Tensor] | None:
-    """Compute a node as its handler maps it, by the reference engine.
+    """Compute a node with constant inputs by its handler and the reference engine.
 
-    So constants give the same bits as inputs of a graph. What WebNN has no tensors for is computed
-    by ONNX's reference implementation: other data types, no elements, and `BY_ONNX`.
+    ONNX's reference implementation computes nodes that WebNN tensors cannot hold: other data types,
+    tensors without elements, and the operators in `BY_ONNX`.
 
     Returns:
-        None where it is left to the graph, or it is not valid, which its handler says.
+        The outputs, or None if the graph should compute the node or the node is invalid. Its
+        handler reports an invalid node later.
     """
     elements = [0 if array is None else _element(array) for array in arrays]
     given = [array for array in arrays if array is not None]
@@ -227,11 +228,11 @@ def fold(
         is_bare = lacks_types or not all(map(np.size, given))
         if not is_bare and node.op_type not in BY_ONNX:
             return None
-    except Exception:  # a handler met what no valid model has
+    except Exception:  # an invalid node makes a handler raise any error
         return None
     try:
         return list(map(of_array, _by_onnx(node, arrays, opsets)))
-    except Exception:  # what ONNX's reference raises is of no kind
+    except Exception:  # ONNX's reference documents no error types
         return None
 
 
@@ -259,7 +260,7 @@ def _moved(
     attributes: Mapping[str, Any],
     opsets: Mapping[str, int],
 ) -> list[Tensor] | None:
-    """Elements of any type, moved by their places."""
+    """Fold a node that moves elements of any type: fold it on indices, then look these up."""
     places, table = placed(node, arrays)
     made = fold(g, node, places, attributes, opsets)
     if made is None:
@@ -270,7 +271,11 @@ def _moved(
 def placed(
     node: Any, arrays: Sequence[Array | None]
 ) -> tuple[list[Array | None], np.ndarray[tuple[int], Any]]:
-    """For a node of MOVES: places in a table instead of what it moves, and the table."""
+    """Replace the moved inputs of a node in `MOVES` by indices into a table of their elements.
+
+    Returns:
+        The inputs with indices, and the table.
+    """
     sources = MOVES[node.op_type]
     places: list[Array | None] = []
     table: list[Array] = []
@@ -293,10 +298,10 @@ def fold_sizes(
     attributes: Mapping[str, Any],
     opsets: Mapping[str, int],
 ) -> list[Tensor] | None:
-    """As `fold`, where some numbers follow from open dimensions.
+    """Compute a node whose inputs contain constants and expressions in open dimensions.
 
     Returns:
-        None where the result is not the same expression for all sizes, or there is no rule.
+        The outputs, or None if the result is not one expression for all sizes or no rule exists.
     """
     known = [one.sizes if one.array is None else one.array for one in inputs if one is not None]
     size = sum(0 if numbers is None else numbers.size for numbers in known)
@@ -347,7 +352,7 @@ def _by_onnx(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int
     """Compute a node by ONNX's reference implementation.
 
     Raises:
-        Exception: Whatever that raises for a node that is not valid.
+        Exception: The node is invalid; ONNX documents no error types.
     """
     bare = onnx.NodeProto()
     bare.CopyFrom(node)
@@ -368,7 +373,7 @@ def _by_onnx(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int
 
 @functools.lru_cache
 def _evaluator(node: bytes, elements: Sequence[int], opsets: Sequence[tuple[str, int]]) -> Any:
-    """What computes a node, and others with the same attributes."""
+    """Return ONNX's evaluator of a serialized node, cached by node, input types and opsets."""
     from onnx.reference import ReferenceEvaluator  # imported late: 20 ms
 
     bare = onnx.NodeProto.FromString(node)

@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by others: their bodies, bound to a node's attributes."""
+"""Function bodies: operators that ONNX defines by other operators, with attributes bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_py.onnx.tensor import Tensor, UnmappableError
 
 
 def has_body(schema: Any) -> bool:
-    """Whether an operator is defined by others."""
+    """Return whether ONNX defines an operator by a function body."""
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
@@ -21,7 +21,17 @@ def _newest(versions: Sequence[int], most: int) -> int:
 
 
 def body_of(node: Any, inputs: Sequence[Any], schema: Any, opsets: Mapping[str, int]) -> Any:
-    """The function that defines an operator for a node, or None where there is none."""
+    """Return the onnx.FunctionProto that defines a node's operator, or None without a body.
+
+    Args:
+        node: The node.
+        inputs: Its input tensors; their types select the body of some operators.
+        schema: The operator's onnx.defs.OpSchema, or None.
+        opsets: Versions of the operator sets by domain.
+
+    Raises:
+        UnmappableError: ONNX has no body for these inputs.
+    """
     if not has_body(schema):
         return None
     most = opsets.get(node.domain if node.domain != "ai.onnx" else "", 1)
@@ -34,7 +44,7 @@ def body_of(node: Any, inputs: Sequence[Any], schema: Any, opsets: Mapping[str, 
             contents = schema.get_context_dependent_function_with_opset_version(
                 version, node.SerializeToString(), types
             )
-        except RuntimeError:  # its nodes and operands do not fit
+        except RuntimeError:  # ONNX rejects the combination of node and operand types
             contents = b""
     else:
         version = _newest(schema.function_opset_versions, most)
@@ -58,7 +68,13 @@ def _type(tensor: Any) -> Any:
 
 
 def bound(body: Any, node: Any, schema: Any = None) -> list[Any]:
-    """The nodes of a body, with a node's attributes, or their defaults, in their places."""
+    """Return the nodes of a body with attribute references replaced by values.
+
+    Args:
+        body: The onnx.FunctionProto.
+        node: The calling node, whose attributes are the values.
+        schema: The operator's onnx.defs.OpSchema with default values, or None.
+    """
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, attribute in schema.attributes.items() if schema is not None else ():
         if name not in given and attribute.default_value.type:
@@ -69,7 +85,7 @@ def bound(body: Any, node: Any, schema: Any = None) -> list[Any]:
 
 
 def _refers(node: Any) -> bool:
-    """Tell whether a node, or one of its subgraphs, takes attributes of the body."""
+    """Return whether a node or its subgraphs refer to attributes of the function."""
     return any(
         attribute.ref_attr_name or any(map(_refers, attribute.g.node))
         for attribute in node.attribute

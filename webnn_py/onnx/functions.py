@@ -1,4 +1,4 @@
-"""Local functions of a model: their names, and the limits of calling them."""
+"""Keys of a model's local functions, and limits on call depth and node count."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from webnn_py.core.errors import DataError, NotSupportedError
 
 MAX_NODES = 200_000
-"""Nodes after unrolling and expansion: a damaged loop count must not fill the memory."""
+"""Largest number of nodes after loops and functions expand; bounds memory for damaged models."""
 
 Key = tuple[str, str, str]
 MAX_DEPTH = 100
-"""Functions that call each other in a row; ONNX's inliner takes no more."""
+"""Largest depth of nested function calls, the same as of ONNX's inliner."""
 
 
 def count_nodes(model: Any) -> int:
-    """Count the nodes of a model, those of the local functions that it calls included.
+    """Count the nodes of a model, with its calls of local functions expanded.
 
     Raises:
-        DataError: They call each other in a circle, or too deep.
-        NotSupportedError: There would be too many nodes.
+        DataError: Functions call each other recursively, or deeper than `MAX_DEPTH`.
+        NotSupportedError: The count exceeds `MAX_NODES`.
     """
     calls = {key_of(one): list(_called(one.node)) for one in model.functions}
     counts: dict[Key, int] = {}
@@ -43,17 +43,17 @@ def count_nodes(model: Any) -> int:
 
 
 def key_of(function: Any) -> Key:
-    """What a function is called by."""
+    """Return the key of a local function: domain, name and overload."""
     return _domain(function), function.name, getattr(function, "overload", "")
 
 
 def called_by(node: Any) -> Key:
-    """What a node calls."""
+    """Return the key of the operator or function that a node calls."""
     return _domain(node), node.op_type, getattr(node, "overload", "")
 
 
 def is_standard(node: Any) -> bool:
-    """Tell whether a node is of ONNX's own operator set."""
+    """Return whether a node's operator belongs to ONNX's default domain."""
     return not _domain(node)
 
 
@@ -62,12 +62,12 @@ def _domain(named: Any) -> str:
 
 
 def _called(nodes: Iterable[Any]) -> Iterator[Key]:
-    """What nodes call, and those of their branches and bodies."""
+    """Yield the keys that nodes and the nodes of their subgraphs call."""
     return map(called_by, _all_of(nodes))
 
 
 def _all_of(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Nodes, and those of their branches and bodies."""
+    """Yield nodes and the nodes of their subgraphs, depth first."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

@@ -1,9 +1,10 @@
-"""Models that an earlier process imported and rewrote for an engine like this one.
+"""Disk cache of imported models, shared by processes whose engines rewrite graphs alike.
 
-Kept on disk are the recipe, the graph after the engine's passes, and how its weights follow from
-the model's file; not the weights. What decides over a graph are the file's bytes: those of the
-model's structure are in the key, and large weights, which are read in any case, must have the same
-digests as then. So nothing is taken for granted of paths and times, and all is as it would be anew.
+An entry holds the recorded graph, the graph after the engine's passes, and the computations that
+derive its weights from the model's file. It does not hold large weights.
+
+Validity depends on the file's bytes alone, not on paths or times. The key contains a digest of the
+model's structure. Large weights are read in any case, and their SHA-256 digests must match.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from webnn_py.storage.graph_json import PlainGraphError, from_plain, to_plain
 
 KIND = "models"
 MOST_BYTES = 64 << 20
-"""Of all models' files; those used last stay."""
+"""Largest total of all cache files; the least recently used ones are deleted."""
 LEAST_NODES = 16
-"""Smaller models are imported in the time that a look at the disk takes."""
+"""Fewest nodes of a cached model; smaller ones import as fast as the disk is read."""
 SMALL = 1 << 14
-"""Bytes up to which contents are kept themselves, whatever they are."""
+"""Largest constant, in bytes, that the entry itself contains."""
 PIECE = 8 << 20
-"""Bytes that one thread reads at once."""
+"""Bytes of a weight that one task reads or digests."""
 
 
 class KnownModel:
-    """What is remembered of a model.
+    """Cache entry of a model.
 
     Args:
-        model: The model, of which nothing was read but its structure.
-        shapes: What is fixed of its inputs' shapes.
-        session: Where it will run.
+        model: The model, before any of its large weights is read.
+        shapes: The user's input shapes; part of the key.
+        session: The session that compiles the graph; its engine is part of the key.
     """
 
     def __init__(self, model: Model, shapes: InputShapes, session: Session) -> None:
@@ -68,22 +69,22 @@ class KnownModel:
             model.parts = {}
 
     def load(self) -> tuple[Graph, Graph] | None:
-        """The recipe and the graph after the engine's passes; None if they are not known."""
+        """Return the recorded graph and the graph after the engine's passes; None on a miss."""
         if not self._key:
             return None
         try:
             found = cache.load_json(KIND, self._key)
             return _read(found, self._model)
         except (ValueError, TypeError, LookupError, SyntaxError, OSError):
-            return None  # damaged, of a file with other weights, or written by somebody else
+            return None  # a damaged or foreign entry is a miss
 
     def store(self, recipe: Graph, optimized: Graph, recorder: Recorder) -> None:
-        """Keep what `load` gives for later.
+        """Write the entry to disk, unless some weights have no origin in the model's file.
 
         Args:
-            recipe: The model as it was imported.
+            recipe: The recorded graph.
             optimized: The graph after the engine's passes.
-            recorder: What these had derive weights.
+            recorder: The computations by which the passes derived weights.
         """
         if not self._key or self._model.reads_elsewhere:
             return
@@ -99,14 +100,14 @@ def _digest(contents: Any) -> str:
 
 
 def _digests(model: Model) -> list[str]:
-    """Those of each large weight, piece by piece."""
+    """Return the digests of all large weights, one for each piece of `PIECE` bytes."""
     views = [memoryview(model.part(place)) for place in model.places]
     pieces = [view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE)]
     return parallel_map([partial(_digest, piece) for piece in pieces], sum(map(len, pieces)))
 
 
 class _Reading:
-    """The large weights of a model's file, which threads begin to read."""
+    """Parallel reader of the large weights in a model's file."""
 
     def __init__(self, model: Model, pool: ThreadPoolExecutor) -> None:
         self._model = model
@@ -117,19 +118,19 @@ class _Reading:
         }
 
     def _read(self, place: Place, at: int) -> str:
-        """Read a piece, and give the digest of what was read."""
+        """Read the piece of a weight that begins at byte `at`, and return its digest."""
         memory = self._memory[place][at : at + PIECE]
         self._model.read_into(memory, place[0] + at)
         return _digest(memory)
 
     def contents(self, place: Place) -> Array:
-        """The bytes of a weight, once all of them are there."""
+        """Wait for all pieces of a weight and return its bytes."""
         for piece in self._pieces[place]:
             piece.result()
         return self._memory[place]
 
     def digests(self) -> list[str]:
-        """As `_digests`."""
+        """Wait for all pieces and return their digests, in the order of `_digests`."""
         return [piece.result() for pieces in self._pieces.values() for piece in pieces]
 
 
@@ -146,12 +147,13 @@ def _written(model: Model, recipe: Graph, optimized: Graph, recorder: Recorder) 
 
 
 class _Contents:
-    """The contents of constants as they are written.
+    """Tables of constants in a cache entry.
 
     Attributes:
-        arrays: In the order of their numbers: what they are, where that lies, and how.
-        computations: What weights are computed by.
-        texts: Small contents, one after the other.
+        arrays: A row for each constant: its kind, its location, and mostly its dtype and shape.
+            The kind is "text" (in `texts`), "part" (in the model's file) or "made" (computed).
+        computations: The computations that derive weights.
+        texts: The bytes of small constants, concatenated.
     """
 
     def __init__(self, model: Model, recorder: Recorder) -> None:
@@ -164,7 +166,7 @@ class _Contents:
         self.texts = bytearray()
 
     def number_of(self, array: Array) -> int:
-        """The number of contents, each written once."""
+        """Return the row number of an array in `arrays`; add the row at the first call."""
         if id(array) not in self._numbers:
             row = self._row(array)
             self._numbers[id(array)] = len(self.arrays)

@@ -1,4 +1,4 @@
-"""The importer: goes through a model's nodes in order, and has each one's handler emit it."""
+"""The importer, which walks a model's nodes in order and calls their handlers."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from webnn_py.ops.operand import MLOperand
 
 Scope = MutableMapping[str, Any]
 FAILED = object()
-"""In a scope: the result of a node that cannot be mapped."""
+"""Scope value for the result of a node that WebNN cannot express."""
 FAILED_SIZES = object()
-"""The same, of arithmetic on the shapes of such: what would be known at import."""
+"""Scope value for the result of shape arithmetic on failed tensors."""
 
 FOR_MODELS = {
     "; take the dimension itself where a size is expected, or give the size with dimensions=": (
@@ -54,22 +54,22 @@ FOR_MODELS = {
     ),
     "give dimensions=": "give input_shapes=",
 }
-"""What helps who builds a graph, and who loads a model."""
+"""Replacements of advice for users of a builder by advice for users of `load`."""
 
 
 class Importer:
-    """Puts a model into a builder.
+    """Importer of one model into a graph builder.
 
     Args:
-        builder: Where its nodes go.
-        model: What to import.
-        no_help: None where the bounds of open dimensions are not the caller's to choose. Else a
-            node that wants narrower ones is a NarrowerError, but for those whose arguments these
-            are: they were met, and it wants them still.
+        builder: The builder that receives the nodes.
+        model: The model to import.
+        no_help: None if the caller cannot narrow the bounds of open dimensions. Else a node that
+            needs narrower bounds raises a NarrowerError for the caller to retry. Errors whose
+            `args` are in the container become failures, because narrowing did not help.
 
     Attributes:
-        needed: Inputs whose contents a node needs at import.
-        liveness: Of the model's nodes, of which only those are imported that outputs depend on.
+        needed: Names of inputs whose contents some node needs at import.
+        liveness: Liveness of the model's nodes; only nodes that outputs depend on are imported.
     """
 
     def __init__(
@@ -89,21 +89,23 @@ class Importer:
         """Import the model's graph.
 
         Args:
-            inputs: Operands and arrays in the place of inputs; the others become the builder's.
-            shapes: The shapes of these, if not those of the model.
+            inputs: Operands and arrays that replace inputs, by name. All other inputs become
+                inputs of the builder.
+            shapes: The shapes of the inputs; by default those in the model.
 
         Returns:
-            The model's outputs by name.
+            The tensors of the model's outputs, by name.
 
         Raises:
-            NotSupportedError: Nodes that cannot be mapped, all of them, with the reasons.
+            NotSupportedError: WebNN cannot express some nodes; the message lists all of them.
             DataError: The model contradicts itself.
+            NarrowerError: A node needs narrower bounds of open dimensions.
         """
         try:
             return self._run(inputs or {}, shapes or Inputs(self.model.inputs, {}))
         except (MLError, NarrowerError, MemoryError):
             raise
-        except Exception as error:  # what no valid model has, such as names that are no text
+        except Exception as error:  # invalid models raise any error, for names that are no text
             raise DataError(f"onnx: the model is damaged: {error}") from error
 
     def _run(self, inputs: Mapping[str, Any], shapes: Inputs) -> dict[str, Tensor]:
@@ -165,17 +167,22 @@ class Importer:
         kind = value.type.tensor_type.elem_type
         data_type: Any = webnn_type(kind)
         shape = shapes.shape(value.name)
-        if 0 in shape:  # without elements there is nothing to wait for
+        if 0 in shape:  # WebNN has no such inputs, and the contents are known: none
             return without_elements(kind, shape)
         operand = self.emitter.builder.input(value.name, data_type, shape)
         shapes.made(value.name, operand.shape)
         return Tensor(kind, operand.shape, None, operand, frozenset([value.name]), is_input=True)
 
     def lookup(self, scope: Scope, name: str, where: str) -> Any:
-        """What a name stands for.
+        """Return the value of a name in a scope; record a failure if WebNN lacks it.
+
+        Args:
+            scope: Values by name.
+            name: The name.
+            where: The reader of the name, for the error message.
 
         Raises:
-            DataError: Nothing before has made it.
+            DataError: No earlier node, input or initializer has the name.
         """
         if name not in scope:
             raise DataError(
@@ -199,10 +206,10 @@ class Importer:
         """Import nodes in order.
 
         Args:
-            nodes: Those of a graph or function.
-            scope: What names stand for; results are added to it.
-            opsets: Versions of the operator sets.
-            needed: The nodes of it that are needed.
+            nodes: All nodes of a graph or function, whose names are checked.
+            scope: Values by name; the results are added to it.
+            opsets: Versions of the operator sets by domain.
+            needed: The live nodes among them, which are imported.
         """
         own = scope.maps[0] if isinstance(scope, ChainMap) else scope
         _check_names(nodes, own)
@@ -216,10 +223,10 @@ class Importer:
             own.update((n, r) for n, r in zip(node.output, results, strict=False) if n)
 
     def check_count(self, more: int) -> None:
-        """Check that the nodes so far, and more that a loop is going to have, are not too many.
+        """Check that the imported nodes and `more` nodes of a loop do not exceed `MAX_NODES`.
 
         Raises:
-            NotSupportedError: They are.
+            NotSupportedError: They exceed it.
         """
         if self._count + more > MAX_NODES:
             raise NotSupportedError(
@@ -239,7 +246,7 @@ class Importer:
         self.emitter.outputs = live.outputs
         lost = [FAILED] * len(node.output)
         name = node.name or next(filter(None, node.output), node.op_type)
-        if outer:  # in a branch or loop that has a name; nodes of bodies have none
+        if outer:  # prefix the label of the enclosing node
             name = f"{outer}/{node.name}" if node.name else outer
         self.emitter.label = name
         try:
@@ -274,7 +281,7 @@ class Importer:
             raise
         except RecursionError as error:
             raise DataError(f"onnx: {title}: it nests without an end") from error
-        except Exception as error:  # a handler met what no valid model has
+        except Exception as error:  # an invalid node makes a handler raise any error
             raise DataError(f"onnx: {title}: it is not valid: {_shown(inputs)}") from error
         finally:
             self.emitter.label = outer
@@ -283,7 +290,7 @@ class Importer:
     def _called(
         self, function: Any, live: LiveNode, inputs: Sequence[Any], opsets: Mapping[str, int]
     ) -> list[Any]:
-        """Import the nodes of a local function for a node that calls it."""
+        """Import a call of a local function: inline its nodes in a scope of its own."""
         node = live.node
         for got, expected, what in (
             (node.input, function.input, "inputs"),
@@ -306,7 +313,10 @@ class Importer:
     def _behind_failures(
         self, live: LiveNode, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
     ) -> Sequence[Any]:
-        """What cannot be mapped either, whatever the inputs were, in the bodies of a node, too."""
+        """Return the failed results of a node with failed inputs.
+
+        Record a failure if the node's own operator is unsupported; check its subgraphs as well.
+        """
         node = live.node
         of_sizes_alone = is_standard(node) and (
             node.op_type in ("Shape", "Size")
@@ -327,7 +337,7 @@ class Importer:
             self._failures.append(failure)
 
     def _remedied(self, reason: str) -> str:
-        if self._no_help is not None:  # who may, has no builder to give them to
+        if self._no_help is not None:  # users of `load` have no builder
             for before, after in FOR_MODELS.items():
                 reason = reason.replace(before, after)
         return reason
@@ -367,7 +377,7 @@ class Importer:
         if handler is not None:
             attributes = self._attributes(node)
             unknown = sorted(set(attributes) - handler.attributes.keys())
-            if unknown:  # of a later version than the handler
+            if unknown:  # a later version of the operator may add attributes
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
             made = handler.function(self.emitter, *inputs, **attributes)
             return made if isinstance(made, (tuple, list)) else [made]
@@ -392,7 +402,7 @@ class Importer:
         return results
 
     def _attributes(self, node: Any) -> dict[str, Any]:
-        """As handlers take them: arrays for tensors."""
+        """Return a node's attributes by name for its handler, with tensors as arrays."""
         return {
             name: self.model.contents(value) if isinstance(value, onnx.TensorProto) else value
             for name, value in attributes_of(node).items()
@@ -439,12 +449,19 @@ class Importer:
         inputs: Sequence[Any] = (),
         needed: Sequence[bool] | None = None,
     ) -> list[Any]:
-        """Import the graph of an attribute, which sees the names around it.
+        """Import a subgraph of a node, such as a branch or the body of a loop.
+
+        Args:
+            graph: The onnx.GraphProto.
+            scope: The enclosing scope, whose names the subgraph can read.
+            opsets: Versions of the operator sets by domain.
+            inputs: The values of its inputs, in order.
+            needed: For each output, whether something reads it; None means all.
 
         Returns:
-            Its outputs; None of one that is not needed.
+            The values of its outputs; None for outputs that are not needed.
         """
-        self._count += 1  # a round of a loop, whose body may have no nodes
+        self._count += 1  # an iteration counts even if the body has no nodes
         inner: Scope = ChainMap({}, scope)
         for name, array in self.model.contents_in(graph, self.emitter.affords):
             inner[name] = of_array(array, name)
@@ -485,7 +502,7 @@ def _given(name: str, value: Any, elem: int) -> Tensor:
         return Tensor(kind, value.shape, None, value, frozenset([name]), is_input=True)
     try:
         array = np.asarray(value)
-    except ValueError:  # a list with rows of several lengths
+    except ValueError:  # NumPy rejects lists whose rows differ in length
         array = np.empty(0, object)
     if not isinstance(value, np.ndarray) and array.dtype.kind not in "biuf":
         raise ValidationError(
@@ -507,10 +524,14 @@ def _title(node: Any) -> str:
 
 
 def _check_names(nodes: Iterable[Any], own: Container[str]) -> None:
-    """No node makes what another one makes, or what there is before.
+    """Check that all names are texts and that no two nodes have an output of the same name.
+
+    Args:
+        nodes: The nodes of a graph or function.
+        own: The names that already exist in its scope.
 
     Raises:
-        DataError: One does.
+        DataError: A name is no text, or an output's name already exists.
     """
     made: set[str] = set()
     for node in nodes:
@@ -524,7 +545,7 @@ def _check_names(nodes: Iterable[Any], own: Container[str]) -> None:
 
 
 def _shown(inputs: Sequence[Any]) -> str:
-    """What a node was given, for messages."""
+    """Describe a node's operands for the message of an error in its handler."""
     shown = [
         f"{element_name(one.elem)} {list(one.shape)}" if isinstance(one, Tensor) else "none"
         for one in inputs[:8]
@@ -537,14 +558,14 @@ def _is_failed(found: Any) -> bool:
 
 
 def _may_be_known(found: Any) -> bool:
-    """Whether contents may be known at import."""
+    """Return whether contents are known at import, or would be without a failure."""
     if isinstance(found, Tensor):
         return found.array is not None or found.sizes is not None
     return found is None or found is FAILED_SIZES
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """Attributes by name: numbers, strings, lists, and what the model holds for the rest."""
+    """Return a node's attributes by name: numbers, strings, lists, and protobuf messages."""
     found: dict[str, Any] = {}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)

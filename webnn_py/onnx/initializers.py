@@ -1,4 +1,4 @@
-"""The names of a model's tensors, with weights that are read once they are asked for."""
+"""Top-level scope of a model, which reads initializers lazily."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from webnn_py.onnx.tensor import of_array
 
 
 class Initializers(dict[str, Any]):
-    """What names stand for: Tensors, of which initializers are read when a node first needs them.
+    """Values by name; an initializer is read from the model at its first lookup.
 
     Args:
         model: The model.
-        affords: Whether so many elements may be made that are in no file.
-        ahead: Read weights that lie in its file on threads meanwhile: whoever has them keeps just
-            that memory. Else there is one weight at a time besides those that a builder has.
+        affords: A function that tells whether the import may generate a number of elements, for
+            sparse initializers.
+        ahead: Whether threads read large weights in advance. The builder must then keep the same
+            memory instead of a copy; without it, only one weight at a time exists twice.
     """
 
     def __init__(self, model: Model, affords: Affords, ahead: bool = False) -> None:
@@ -36,10 +37,10 @@ class Initializers(dict[str, Any]):
         return made
 
     def check_unread(self) -> None:
-        """Read those that nobody asked for.
+        """Read all initializers that no node has used, to check them.
 
         Raises:
-            DataError: The contents of one are not there, or do not fit its shape.
+            DataError: The contents of one are missing, or do not fit its shape.
         """
         for tensor in self._unread.values():
             self._contents(tensor)
