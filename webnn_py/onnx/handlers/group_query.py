@@ -1,4 +1,4 @@
-"""Attention of decoders as ONNX Runtime has it: rotary embeddings, and groups of queries.
+"""Grouped-query attention and rotary embeddings of decoders, as ONNX Runtime defines them.
 
 Source: ONNX Runtime, "Contrib Operators".
 """
@@ -41,9 +41,9 @@ def own_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Any:
-    """Pairs of numbers of each head, turned by the angles of their positions.
+    """Rotate pairs of elements in each head by the angles of their positions (RoPE).
 
-    `scale` changes nothing, as in ONNX Runtime.
+    Ignore `scale`, as ONNX Runtime does.
     """
     if is_packed_batching:
         refuse("batches of several lengths in one (is_packed_batching = 1)")
@@ -58,7 +58,7 @@ def own_rotary_embedding(
         parts = heads(g, x, num_heads if rotary_embedding_dim else divided(x.shape[2], each, "x"))
     length = parts.shape[2]
     positions = position_ids
-    if position_ids.rank == 1:  # that of the first
+    if position_ids.rank == 1:  # the position of the first token alone
         first = g.reshape(g.to(position_ids, "int32"), [1, 1])
         positions = g.add(first, places(g, length, 1, 2))
     made = rotated(g, parts, cos_cache, sin_cache, positions, interleaved=bool(interleaved))
@@ -67,14 +67,14 @@ def own_rotary_embedding(
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """Where the new keys go.
+    """Layout of the key-value cache after this step.
 
     Attributes:
-        past: How many a cache has room for; 0 without one.
-        new: How many there are.
-        length: What the cache has room for then.
-        start: [batch or 1, 1], int32: the place of the first new one; None for a prompt's, 0.
-        follows: Whether each batch's new ones follow the whole of its cache.
+        past: Capacity of the past cache in keys; 0 without a past cache.
+        new: Number of new keys.
+        length: Capacity of the present cache in keys.
+        start: Position of the first new key, int32 [batch or 1, 1]; None for position 0.
+        follows: Whether the new keys come directly after the whole past cache in every batch.
     """
 
     past: Any
@@ -85,7 +85,7 @@ class _Cache:
 
 
 def _number(tensor: Tensor) -> Any:
-    """The first element, which may be open; None where it is not known."""
+    """Return the first element, an integer or open dimension; None if the import cannot know it."""
     contents = tensor.array if tensor.sizes is None else tensor.sizes
     if contents is None or not contents.size:
         return None
@@ -94,10 +94,13 @@ def _number(tensor: Tensor) -> Any:
 
 
 def _room(past: Any, new: Any, total: Any) -> Any:
-    """How many keys there is room for after this step.
+    """Return the capacity of the present cache in keys.
 
-    That is the cache's own size where all fit into it, whatever the open sizes are, as where a
-    buffer of the greatest length is given. Else there is room behind it, which holds them, too.
+    The past cache keeps its capacity if `total` keys always fit into it. A shared buffer of the
+    maximum length is such a case. Otherwise the capacity grows by the `new` keys.
+
+    Raises:
+        BrokenModelError: `total` always exceeds the past and new keys together.
     """
     if total is None or same(total, past + new):
         return past + new
@@ -114,7 +117,16 @@ def _room(past: Any, new: Any, total: Any) -> Any:
 def _cache(
     g: Emitter, past: Tensor | None, new: Any, batch: Any, seqlens: Tensor, total: Tensor
 ) -> _Cache:
-    """What follows from lengths: of the cache, of what is new, and of each batch's whole."""
+    """Return the cache layout that follows from the past, new and total lengths.
+
+    Args:
+        g: The emitter.
+        past: Past keys, [batch, heads, past length, each]; None without a cache.
+        new: Number of new keys.
+        batch: Batch size.
+        seqlens: Number of keys of each batch minus 1, [batch].
+        total: Maximum number of keys of all batches, a scalar.
+    """
     if past is None or same(past.shape[2], 0):
         return _Cache(0, new, new, None, follows=True)
     before, most = past.shape[2], _number(total)
@@ -130,12 +142,12 @@ def _cache(
     if follows:
         return _Cache(before, new, length, g.reshape(int32(g, before), [1, 1]), follows=True)
     ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch, 1]), int32(g, 1))
-    start = g.max(g.sub(ends, int32(g, new)), int32(g, 0))  # a padded prompt has fewer
+    start = g.max(g.sub(ends, int32(g, new)), int32(g, 0))  # padded prompts have fewer keys
     return _Cache(before, new, length, start, follows=False)
 
 
 def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
-    """New keys or values in their places of the cache: [batch, heads, length, each]."""
+    """Return the cache with new keys or values written to it, [batch, heads, length, each]."""
     both = behind(g, past, new)
     if cache.follows:
         return both
@@ -147,7 +159,7 @@ def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
     )
     place = g.where(is_new, g.add(offset, int32(g, cache.past)), at)
     place = g.reshape(place, [place.shape[0], 1, cache.length])
-    first = g.mul(places(g, batch * count), int32(g, rows))  # of each head in a table of all rows
+    first = g.mul(places(g, batch * count), int32(g, rows))  # first row of each head
     index = g.add(g.reshape(first, [batch, count, 1]), place)
     return g.gather(g.reshape(both, [batch * count * rows, each]), index, axis=0)
 
@@ -155,7 +167,7 @@ def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
 def _kept(
     g: Emitter, cache: _Cache, seqlens: Tensor, batch: Any, is_causal: bool, window: int
 ) -> Any:
-    """Which keys each query sees, [batch or 1, 1, new or 1, length]; None for all of them."""
+    """Return the mask of visible keys, [batch or 1, 1, new or 1, length]; None for all keys."""
     if not is_causal:
         ends = g.reshape(g.to(seqlens, "int32"), [batch, 1, 1, 1])
         return g.lesser_or_equal(places(g, cache.length, 3, 4), ends)
@@ -165,7 +177,10 @@ def _kept(
 
 
 def _positions(g: Emitter, cache: _Cache, given: Tensor | None) -> Any:
-    """Of new keys, [batch or 1, new]; those given of a prompt begin with the first alone."""
+    """Return the positions of the new keys, [batch or 1, new].
+
+    If `cache.start` is None, count up from the first element of `given` and ignore the rest.
+    """
     if given is not None and cache.start is not None:
         return given
     own = places(g, cache.new, 1, 2)
@@ -214,9 +229,10 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> Any:
-    """Attention whose keys serve groups of queries, and are kept for the next step.
+    """Compute grouped-query attention (GQA) and return it with the updated key-value cache.
 
-    `seqlens_k` says, when the graph runs, how many keys each batch has; the rest is padding behind.
+    `seqlens_k` holds the number of keys of each batch minus 1, read when the graph runs. Later
+    keys of the batch are padding.
     """
     for name, given in (
         ("k_quant_type", k_quant_type != "NONE"),

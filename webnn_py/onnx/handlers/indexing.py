@@ -1,4 +1,4 @@
-"""Gathering, scattering, and what picks by contents."""
+"""Gather, scatter, one-hot and compress operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def _indices(g: Emitter, tensor: Tensor) -> Tensor:
 
 
 def _check_known(indices: Tensor, size: int) -> None:
-    """Indices that are known lie within a size, as WebNN clamps those that do not."""
+    """Check that constant indices lie in [-size, size), as WebNN clamps others silently.
+
+    Raises:
+        BrokenModelError: An index is out of range.
+    """
     known = indices.array
     if known is None or not known.size or is_dimension(size):
         return
@@ -42,7 +46,7 @@ def _check_known(indices: Tensor, size: int) -> None:
 
 @handles("Gather")
 def gather(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
-    """Slices at indices along an axis."""
+    """Gather slices at `indices` along an axis."""
     at = x.axis(axis)
     _check_known(indices, x.shape[at])
     return g.gather(x, _indices(g, indices), axis=at)
@@ -50,7 +54,7 @@ def gather(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
 
 @handles("GatherElements")
 def gather_elements(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
-    """For each index, the element at the same place but at that index along an axis."""
+    """Gather one element per index, which replaces its own position along `axis`."""
     at = x.axis(axis)
     check_rank(x.rank, indices=indices)
     _check_known(indices, x.shape[at])
@@ -62,7 +66,11 @@ def gather_elements(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) ->
 
 
 def _check_within(x: Tensor, shape: Sequence[Any], axis: int) -> None:
-    """Indices of a shape are no more than what they point into, but for along an axis."""
+    """Check that the shape of indices is at most that of `x`, except along `axis`.
+
+    Raises:
+        BrokenModelError: A dimension of the indices is larger.
+    """
     for i, (n, count) in enumerate(zip(x.shape, shape, strict=True)):
         if i != axis and not is_dimension(n) and not is_dimension(count) and count > n:
             raise BrokenModelError(
@@ -72,7 +80,7 @@ def _check_within(x: Tensor, shape: Sequence[Any], axis: int) -> None:
 
 @handles("GatherND")
 def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Any:
-    """Slices at coordinates; batches get their own number as the first coordinates."""
+    """Gather slices at coordinates; prepend the batch numbers to the coordinates."""
     check_rank(1, 10, x=x, indices=indices)
     if not 0 <= batch_dims < min(x.rank, indices.rank):
         raise BrokenModelError(
@@ -89,7 +97,7 @@ def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) ->
 
 
 MAX_PARTS = 10_000
-"""Updates that are put or combined one after the other."""
+"""Maximum number of updates that a reduction combines one at a time."""
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
 _COMBINE_BOOLS = _COMBINE | {"add": "max", "mul": "min"}
 
@@ -106,7 +114,7 @@ def _check_parts(count: int, reduction: str) -> None:
 def _scattered_by_parts(
     g: Emitter, x: Any, indices: Any, updates: Any, axis: int, reduction: str
 ) -> Any:
-    """One index along the axis after the other, so that repeated ones are combined."""
+    """Scatter one index along the axis at a time, so that repeated indices combine."""
     combine = _combining(g, x, reduction)
     _check_parts(indices.shape[axis], reduction)
     made = x
@@ -125,7 +133,10 @@ _ENTIRE = {"add": "reduce_sum", "mul": "reduce_product", "max": "reduce_max", "m
 def _scattered_at_once(
     g: Emitter, x: Any, indices: Any, updates: Any, axis: int, reduction: str
 ) -> Any:
-    """Each place along the axis compared with each index, where these have an open number."""
+    """Scatter by comparing each position along the axis with each index.
+
+    This works for an open number of indices, unlike `_scattered_by_parts`.
+    """
     numbers = g.to(indices, "int64")
     nothing = g.array(np.asarray(0))
     numbers = g.where(g.lesser(numbers, nothing), g.add(numbers, g.size(x.shape[axis])), numbers)
@@ -147,7 +158,7 @@ def _narrowed(g: Emitter, x: Any, sizes: list[int], axis: int) -> Any:
 
 
 def _put(g: Emitter, x: Any, indices: Any, updates: Any, axis: int) -> Any:
-    """Scatter where the indices cover less than the input in the other dimensions."""
+    """Scatter updates, also if the indices span less than `x` in the other dimensions."""
     narrow = _narrowed(g, x, list(indices.shape), axis)
     if narrow is x:
         return g.scatter_elements(x, indices, updates, axis=axis)
@@ -169,7 +180,7 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "none",
 ) -> Any:
-    """Elements put, or combined with what is there, at indices along an axis."""
+    """Write updates at indices along an axis, or combine them with the old elements."""
     at = x.axis(axis)
     check_rank(x.rank, indices=indices, updates=updates)
     if indices.shape != updates.shape:
@@ -187,7 +198,7 @@ def scatter_elements(
 
 
 def _in_row(g: Emitter, places: Any, shape: Sequence[Any]) -> Any:
-    """Coordinates as one number each, as if what they point into was a row."""
+    """Return each row of coordinates as one row-major index, int64 [count, 1]."""
     count = places.shape[0]
     total: Any = None
     for i, number in enumerate(shape):
@@ -202,7 +213,7 @@ def _in_row(g: Emitter, places: Any, shape: Sequence[Any]) -> Any:
 def scatter_nd(
     g: Emitter, x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Any:
-    """Slices put, or combined with what is there, at coordinates."""
+    """Write slices at coordinates, or combine them with the old elements."""
     choice("reduction", reduction, "none", *_COMBINE)
     check_rank(1, 10, x=x, indices=indices)
     if reduction == "none":
@@ -233,7 +244,7 @@ def scatter_nd(
 
 @handles("OneHot")
 def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Any:
-    """One value at each index along a new axis, another one elsewhere."""
+    """Return `values[1]` at each index along a new axis and `values[0]` elsewhere."""
     count = depth.dimension("depth")
     at = axis_in(axis, indices.rank + 1)
     shape = [*indices.shape[:at], 1, *indices.shape[at:]]
@@ -251,7 +262,7 @@ def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis:
 
 @handles("Compress")
 def compress(g: Emitter, x: Tensor, condition: Tensor, *, axis: int | None = None) -> Any:
-    """What a known condition selects."""
+    """Select the slices whose element of a constant condition is true."""
     check_rank(1, condition=condition)
     places = np.flatnonzero(condition.known("condition"))
     if not len(places):
@@ -273,7 +284,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Any:
-    """A cache with new rows in it, from an index of each batch on."""
+    """Write new rows into a cache, in each batch from its own start index on."""
     choice("mode", mode, "linear", "circular")
     check_rank(past.rank, update=update)
     check_rank(1, write_indices=write_indices)

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products, determinants and Einstein sums."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 MAX_DETERMINANT = 6
-"""Rows of a matrix: with each one more there are twice as many sets of columns."""
+"""Maximum number of rows of a matrix: each further row doubles the sets of columns."""
 
 
 def product(g: Emitter, a: Any, b: Any) -> Any:
-    """NumPy's matmul of floats: vectors count as matrices of a row or a column."""
+    """Multiply floats like NumPy's matmul; a vector counts as a matrix of one row or column."""
     check_rank(1, 10, a=a, b=b)
     row, column = a.rank == 1, b.rank == 1
     if row:
@@ -35,7 +35,7 @@ def product(g: Emitter, a: Any, b: Any) -> Any:
 
 
 def integer_product(g: Emitter, a: Any, b: Any, data_type: str) -> Any:
-    """A product of integers: each element times each, and a sum of integers."""
+    """Multiply integer matrices by elementwise products and an integer sum."""
     check_rank(1, 10, a=a, b=b)
     row, column = a.rank == 1, b.rank == 1
     a = g.reshape(a, [1, a.shape[0]]) if row else a
@@ -53,7 +53,7 @@ def integer_product(g: Emitter, a: Any, b: Any, data_type: str) -> Any:
 
 @handles("MatMul")
 def matmul(g: Emitter, a: Tensor, b: Tensor) -> Any:
-    """A product of matrices, or of many."""
+    """Multiply matrices, or batches of matrices."""
     if a.is_float:
         return product(g, a, b)
     return integer_product(g, a, b, a.data_type)
@@ -71,7 +71,7 @@ def gemm(
     transA: int = 0,  # noqa: N803 - ONNX's name
     transB: int = 0,  # noqa: N803
 ) -> Any:
-    """Alpha * A x B + beta * C."""
+    """Return alpha * A x B + beta * C."""
     if not a.is_float:
         refuse(f"WebNN has no products of {a.data_type}")
     options = {} if c is None else {"c": c}
@@ -99,13 +99,16 @@ def gemm_1(
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
 ) -> Any:
-    """Before opset 7."""
+    """Handle Gemm before opset 7."""
     return gemm(g, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @handles("Det")
 def det(g: Emitter, x: Tensor) -> Any:
-    """Determinants of small matrices, row by row of what is left in each set of columns."""
+    """Compute determinants of small matrices by Laplace expansion along the rows.
+
+    Each set of columns has one minor, which the next row reuses.
+    """
     check_rank(2, 10, x=x)
     count = x.shape[-1]
     if x.shape[-2] is not count and x.shape[-2] != count:
@@ -134,7 +137,7 @@ def det(g: Emitter, x: Tensor) -> Any:
 
 @handles("Einsum")
 def einsum(g: Emitter, *inputs: Tensor, equation: str) -> Any:
-    """Sums of products over named indices: aligned, multiplied, summed."""
+    """Sum products over named indices: align the factors, multiply them, sum."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(inputs):
@@ -181,7 +184,11 @@ def _letters(term: str, rank: int) -> list[str]:
 
 
 def _diagonal(g: Emitter, x: Any, names: list[str]) -> tuple[Any, list[str]]:
-    """An index that stands twice is a diagonal: masked, and summed away."""
+    """Reduce each repeated index to its diagonal: mask other elements with 0, then sum.
+
+    Returns:
+        The tensor and its index names, now distinct.
+    """
     while len(set(names)) < len(names):
         twice = next(c for c in names if names.count(c) > 1)
         i, j = [k for k, c in enumerate(names) if c == twice][:2]
@@ -208,7 +215,12 @@ def _contracted(
     result: Sequence[str],
     summed: Sequence[str],
 ) -> Any:
-    """Two factors as one product of matrices, or None where an index is in one factor alone."""
+    """Compute two factors as one matrix product.
+
+    Returns:
+        The product in the order of `result`. None if nothing is summed, a summed index is in one
+        factor alone, or the sizes of an index differ.
+    """
     sizes: dict[str, int] = {}
     for x, names in (a, b):
         for c, n in zip(names, x.shape, strict=True):

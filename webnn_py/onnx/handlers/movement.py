@@ -1,4 +1,4 @@
-"""Operators that move elements, or make them of shapes."""
+"""Operators that move elements, or create tensors from shapes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _reshaped(shape: Sequence[int], target: Sequence[int], allowzero: int) -> li
 
 @handles("Reshape", since=5)
 def reshape(g: Emitter, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Any:
-    """Another shape for the same elements."""
+    """Reshape a tensor; 0 copies a size unless `allowzero` is set, -1 stands for the rest."""
     return g.reshape(x, _reshaped(x.shape, shape.dimensions("shape"), allowzero))
 
 
@@ -57,27 +57,27 @@ def reshape(g: Emitter, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Any:
 def reshape_1(
     g: Emitter, x: Tensor, *, shape: list[int] | None = None, consumed_inputs: Old = None
 ) -> Any:
-    """Before opset 5."""
+    """Handle Reshape before opset 5."""
     return g.reshape(x, _reshaped(x.shape, shape or [], 0))
 
 
 @handles("Flatten")
 def flatten(g: Emitter, x: Tensor, *, axis: int = 1) -> Any:
-    """To a matrix, split before an axis."""
+    """Flatten to a matrix whose columns start at `axis`."""
     at = x.rank if axis == x.rank else x.axis(axis)
     return g.reshape(x, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
 
 
 @handles("Transpose")
 def transpose(g: Emitter, x: Tensor, *, perm: list[int] | None = None) -> Any:
-    """Dimensions in another order, by default turned round."""
+    """Permute dimensions; reverse their order by default."""
     return g.transpose(x, permutation=perm if perm is not None else [*range(x.rank)][::-1])
 
 
 def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
     if axes is None:
         axes = [i for i, n in enumerate(x.shape) if equal(n, 1)]
-    used = {x.axis(axis) for axis in axes}  # one may be there twice
+    used = {x.axis(axis) for axis in axes}  # a set, as an axis may be repeated
     for at in sorted(used):
         with narrowing():
             if x.shape[at] != 1:
@@ -88,13 +88,13 @@ def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
 
 @handles("Squeeze", since=13)
 def squeeze(g: Emitter, x: Tensor, axes: Tensor | None = None) -> Any:
-    """Without dimensions of 1."""
+    """Remove dimensions of size 1."""
     return _squeezed(g, x, None if axes is None else axes.integers("axes"))
 
 
 @handles("Squeeze")
 def squeeze_1(g: Emitter, x: Tensor, *, axes: list[int] | None = None) -> Any:
-    """Before opset 13."""
+    """Handle Squeeze before opset 13."""
     return _squeezed(g, x, axes)
 
 
@@ -111,19 +111,19 @@ def _unsqueezed(g: Emitter, x: Tensor, axes: Sequence[int]) -> Any:
 
 @handles("Unsqueeze", since=13)
 def unsqueeze(g: Emitter, x: Tensor, axes: Tensor) -> Any:
-    """With dimensions of 1 put in."""
+    """Insert dimensions of size 1."""
     return _unsqueezed(g, x, axes.integers("axes"))
 
 
 @handles("Unsqueeze")
 def unsqueeze_1(g: Emitter, x: Tensor, *, axes: list[int]) -> Any:
-    """Before opset 13."""
+    """Handle Unsqueeze before opset 13."""
     return _unsqueezed(g, x, axes)
 
 
 @handles("Concat")
 def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
-    """One after the other along an axis; what has no elements is left out."""
+    """Concatenate along an axis; skip operands without elements."""
     inputs[0].axis(axis)
     check_rank(inputs[0].rank, **{f"input {i}": one for i, one in enumerate(inputs)})
     full = [one for one in inputs if math.prod(one.shape)]
@@ -133,7 +133,7 @@ def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
 
 
 def parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
-    """Parts of given sizes along an axis, in order; those of 0 are known."""
+    """Split into parts of `sizes` along an axis; parts of size 0 are constants."""
     full = [size for size in sizes if is_dimension(size) or size]
     made = iter([x] if len(full) == 1 else g.split(x, full, axis=axis))
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
@@ -153,11 +153,11 @@ def split(
     axis: int = 0,
     num_outputs: int | None = None,
 ) -> Any:
-    """Into parts of given or equal sizes; the last equal one may be smaller."""
+    """Split into parts of `split` or of equal size; the last equal part may be smaller."""
     at = x.axis(axis)
     if split is not None:
         return parts(g, x, split.dimensions("split"), at)
-    if num_outputs is None:  # before opset 18, of equal sizes
+    if num_outputs is None:  # before opset 18: one part of equal size per output
         return split_1(g, x, axis=at)
     count = num_outputs
     if count != len(g.outputs):
@@ -169,7 +169,7 @@ def split(
 
 @handles("Split")
 def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = None) -> Any:
-    """Before opset 13."""
+    """Handle Split before opset 13."""
     at = x.axis(axis)
     count = len(g.outputs)
     return parts(g, x, split or [x.shape[at] // count] * count, at)
@@ -177,13 +177,13 @@ def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = N
 
 @handles("Expand")
 def expand(g: Emitter, x: Tensor, shape: Tensor) -> Any:
-    """Broadcast with a shape."""
+    """Broadcast `x` with a shape."""
     return g.expand(x, list(broadcast(x.shape, shape.dimensions("shape"), ("x", "shape"))))
 
 
 @handles("ConstantOfShape")
 def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
-    """One number everywhere; small ones are made at import."""
+    """Fill a shape with one number."""
     number = np.zeros(1, np.float32) if value is None else value
     if number.size != 1:
         raise BrokenModelError(f"its value has shape {list(number.shape)}, expected one element")
@@ -192,7 +192,7 @@ def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
 
 @handles("Range")
 def range_(g: Emitter, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
-    """Numbers with equal distances, as many as lie before a limit."""
+    """Return evenly spaced integers from `start` on, up to but not including `limit`."""
     ends = {"start": start, "limit": limit, "delta": delta}
     known = [one.number(name) for name, one in ends.items() if one.array is not None]
     if not all(float(number).is_integer() for number in known):
@@ -208,13 +208,13 @@ def range_(g: Emitter, start: Tensor, limit: Tensor, delta: Tensor, *, stash_typ
 
 @handles("Tile", since=6)
 def tile(g: Emitter, x: Tensor, repeats: Tensor) -> Any:
-    """Repeated along each axis."""
+    """Repeat a tensor along each axis."""
     return g.tile(x, repeats.dimensions("repeats"))
 
 
 @handles("Tile")
 def tile_1(g: Emitter, x: Tensor, tiles: Tensor, axis: Tensor) -> Any:
-    """Before opset 6, along one axis."""
+    """Handle Tile before opset 6, along one axis."""
     counts = [1] * x.rank
     counts[x.axis(axis.integer("axis"))] = tiles.integer("tiles")
     return g.tile(x, counts)
@@ -260,7 +260,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Any:
-    """More elements at the ends, or fewer where the padding is negative."""
+    """Pad the ends of axes; negative padding removes elements."""
     used = range(x.rank) if axes is None else axes.integers("axes")
     number = 0 if value is None else value.number("constant_value")
     number = int(number) if x.elem == BOOL else number
@@ -271,7 +271,7 @@ def pad(
 def pad_2(
     g: Emitter, x: Tensor, *, pads: list[int], mode: str = "constant", value: float = 0.0
 ) -> Any:
-    """Before opset 11."""
+    """Handle Pad before opset 11."""
     return _padded(g, x, pads, mode, value, range(x.rank))
 
 
@@ -279,13 +279,13 @@ def pad_2(
 def pad_1(
     g: Emitter, x: Tensor, *, paddings: list[int], mode: str = "constant", value: float = 0.0
 ) -> Any:
-    """Before opset 2."""
+    """Handle Pad before opset 2."""
     return _padded(g, x, paddings, mode, value, range(x.rank))
 
 
 @handles("DepthToSpace")
 def depth_to_space(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Any:
-    """Channels to blocks of rows and columns."""
+    """Move channels into blocks of rows and columns."""
     choice("mode", mode, "DCR", "CRD")
     at_least("blocksize", blocksize, 1)
     check_rank(4, x=x)
@@ -301,7 +301,7 @@ def depth_to_space(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 
 @handles("SpaceToDepth")
 def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Any:
-    """Blocks of rows and columns to channels."""
+    """Move blocks of rows and columns into channels."""
     choice("mode", mode, "DCR", "CRD")
     at_least("blocksize", blocksize, 1)
     check_rank(4, x=x)
@@ -316,18 +316,18 @@ def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 @handles("Trilu")
 @handles("Trilu", domain=OWN)
 def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Any:
-    """The upper or lower triangle, else 0."""
+    """Return the upper or lower triangle; set other elements to 0."""
     check_rank(2, 10, x=x)
     diagonal = 0 if k is None else k.dimension("k")
     high = sum(span(size)[1] for size in x.shape[-2:])
-    if not is_open([diagonal]):  # numbers are held where a WebNN option can be
+    if not is_open([diagonal]):  # ONNX's k is int64, WebNN's option is int32
         diagonal = max(-high, min(diagonal, high))
     return g.triangular(x, upper=bool(upper), diagonal=diagonal)
 
 
 @handles("EyeLike")
 def eye_like(g: Emitter, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Any:
-    """1 on a diagonal, of another tensor's shape."""
+    """Return 1 on diagonal `k` and 0 elsewhere, in the shape of `x`."""
     check_rank(2, x=x)
     elem = x.elem if dtype is None else dtype
     data_type = webnn_type(elem)
@@ -340,7 +340,7 @@ def eye_like(g: Emitter, x: Tensor, *, dtype: int | None = None, k: int = 0) -> 
 def reverse_sequence(
     g: Emitter, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Any:
-    """The first elements of each batch turned round, as many as its length says."""
+    """Reverse the first elements of each batch, as many as its length."""
     check_rank(1, lengths=lengths)
     batch, time = x.axis(batch_axis), x.axis(time_axis)
     if batch == time:
@@ -356,7 +356,7 @@ def reverse_sequence(
 
 @handles("AffineGrid")
 def affine_grid(g: Emitter, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Any:
-    """The places that an affine map gives the elements of an output of a known size."""
+    """Return the sampling grid of an affine map for an output of constant size."""
     check_rank(3, theta=theta)
     wanted = size.integers("size")
     if len(wanted) < 3:
@@ -369,7 +369,7 @@ def affine_grid(g: Emitter, theta: Tensor, size: Tensor, *, align_corners: int =
         )
 
     def column(place: int) -> Any:
-        """What a map adds for each unit along an axis, beside all elements of the output."""
+        """Return one column of `theta`, shaped to broadcast over the output."""
         part = g.slice(theta, [0, 0, place], [theta.shape[0], rank, 1])
         return g.reshape(part, [theta.shape[0], *[1] * rank, rank])
 
@@ -394,7 +394,7 @@ def col_to_im(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """Columns of blocks summed into the image that they were taken from, axis by axis."""
+    """Sum columns of blocks into their image, one axis at a time (col2im)."""
     check_rank(3, x=x)
     image = listed("image_shape", image_shape.integers("image_shape"), None, 1)
     rank = len(image)
