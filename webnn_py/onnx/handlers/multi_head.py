@@ -1,4 +1,4 @@
-"""Attention of encoders, and of decoders before groups of queries, as ONNX Runtime has it.
+"""Multi-head attention of encoders and decoders, as ONNX Runtime defines it.
 
 Source: ONNX Runtime, "Contrib Operators".
 """
@@ -30,20 +30,20 @@ from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
 def _padding(g: Emitter, mask: Tensor, batch: Any, length: Any, like: Tensor, filler: float) -> Any:
-    """What is added to scores for a mask of keys: 0, or the filler where they are padding.
+    """Return the bias of a key mask: 0 for keys that count, `filler` for padding.
 
     Args:
         g: The emitter.
-        mask: [batch], where the keys end; [2 * batch], then where they begin; [3 * batch + 2], of
-            which ends are read alone; [batch, length] or [batch, rows, length], not 0 where keys
-            count; [batch or 1, 1] for no mask.
-        batch: Its size.
-        length: How many keys there are.
-        like: Of the data type that is wanted.
-        filler: The number.
+        mask: One of five forms. [batch]: the end of the keys. [2 * batch]: the ends, then the
+            starts. [3 * batch + 2]: only the ends are read. [batch, length] or
+            [batch, rows, length]: positive where keys count. [batch or 1, 1]: no mask.
+        batch: Batch size.
+        length: Number of keys.
+        like: Tensor of the result's data type.
+        filler: The number added to the scores of padding.
 
     Returns:
-        [batch, 1, rows or 1, length], None without a mask.
+        [batch, 1, rows or 1, length]; None for no mask.
     """
     if mask.rank == 2 and same(mask.shape[1], 1) and not same(length, 1):
         return None
@@ -78,7 +78,10 @@ def _attended(
     filler: float,
     scale: float,
 ) -> Any:
-    """Attention of heads, [batch, rows, hidden]; `before` are the keys before those of queries."""
+    """Compute attention of all heads, [batch, rows, hidden].
+
+    `before` is the number of past keys; causal queries start at that position.
+    """
     (batch, _, rows, _), length = queries.shape, keys.shape[2]
     if mask is not None:
         padding = _padding(g, mask, batch, length, queries, filler)
@@ -91,7 +94,7 @@ def _attended(
 
 
 def _packed(g: Emitter, x: Tensor, count: int) -> list[Any]:
-    """[batch, length, heads, count, each] as so many of [batch, heads, length, each]."""
+    """Split [batch, length, heads, count, each] into tensors [batch, heads, length, each]."""
     batch, length, of, _, each = x.shape
     parts = (g.reshape(part(g, x, 3, i, 1), [batch, length, of, each]) for i in range(count))
     return [g.transpose(one, permutation=[0, 2, 1, 3]) for one in parts]
@@ -105,7 +108,7 @@ def _of_heads(
     bias: Tensor | None,
     count: int,
 ) -> list[Any]:
-    """Queries, keys and values, [batch, heads, length, each], in whichever form they are."""
+    """Return queries, keys and values, each [batch, heads, length, each], from any layout."""
     if query.rank == 5 or (key is not None and key.rank == 5):
         if bias is not None:
             refuse("a bias of operands that are packed")
@@ -119,7 +122,7 @@ def _of_heads(
     check_rank(3, query=query)
     check_rank(4 if key.rank == 4 else 3, key=key, value=value)
     for one in (query, key, value):
-        if one.rank == 4:  # of a cache, as they are
+        if one.rank == 4:  # already split into heads
             parts.append(one)
             continue
         size = one.shape[2]
@@ -149,7 +152,7 @@ def multi_head_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Any:
-    """Attention of projected operands, whose biases it adds."""
+    """Compute attention of projected operands, after adding the projection's biases."""
     if past_sequence_length is not None or cache_indirection is not None:
         refuse("caches that are written in place (past_sequence_length, cache_indirection)")
     check_rank(4, past_key=past_key, past_value=past_value)
@@ -171,7 +174,7 @@ def multi_head_attention(
 
 
 def _sizes(whole: Any, given: Sequence[int] | None) -> Sequence[int]:
-    """Columns of queries, keys and values."""
+    """Return the numbers of columns of queries, keys and values in a projection."""
     sizes = list(given) if given else [divided(whole, 3, "the projection's size")] * 3
     if len(sizes) != 3 or sum(sizes) != whole:
         raise BrokenModelError(f"qkv_hidden_sizes is {sizes}, of a projection of {whole}")
@@ -193,7 +196,10 @@ def _projected(
     scale: float,
     unidirectional: int,
 ) -> Any:
-    """Attention of queries, keys and values side by side; past and present are keys and values."""
+    """Compute attention of a projection that holds queries, keys and values side by side.
+
+    The past and the second output stack keys and values, [2, batch, heads, length, each].
+    """
     if do_rotary:
         refuse("do_rotary, which has no places to rotate by")
     if past_present_share_buffer:
@@ -246,7 +252,7 @@ def own_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Any:
-    """Attention with the projection before it."""
+    """Project the input to queries, keys and values, then compute attention."""
     whole = product(g, x, weights)
     return _projected(
         g,
@@ -265,7 +271,7 @@ def own_attention(
 
 
 def _buckets(count: int, most: int, both_ways: bool) -> Any:
-    """By distance from -most to most, which row of T5's table a key so far behind a query has."""
+    """Return the row of T5's bias table for each distance of a key from a query, -most to most."""
     distance = np.arange(-most, most + 1)
     rows, first = (count // 2, np.where(distance > 0, count // 2, 0)) if both_ways else (count, 0)
     far = np.abs(distance) if both_ways else np.maximum(-distance, 0)
@@ -285,9 +291,10 @@ def relative_position_bias(
     max_distance: int,
     is_bidirectional: int = 0,
 ) -> Any:
-    """What T5 adds to the scores, [1, heads, queries, keys]; farther is as the farthest.
+    """Return T5's relative position bias, [1, heads, queries, keys].
 
-    The table is [buckets, heads] by its shape, and lies in memory as [heads, buckets].
+    Distances beyond `max_distance` count as `max_distance`. The table has shape [buckets, heads]
+    but stores its elements in the order of [heads, buckets].
     """
     check_rank(2, bias_table=bias_table)
     rows, columns = query_length.dimension("query_length"), key_length.dimension("key_length")
@@ -325,7 +332,7 @@ def quantized_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Any:
-    """The same with a projection of 8-bit integers."""
+    """Compute attention with a projection of 8-bit integers."""
     zeros = input_zero_point, weight_zero_point
     return _projected(
         g,

@@ -1,4 +1,4 @@
-"""Normalization."""
+"""Normalization over batches, instances, groups, layers and channels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def batch_normalization(
     is_test: int = 0,
     consumed_inputs: list[int] | None = None,
 ) -> Any:
-    """By given means and variances; in training by the batch's own, which are averaged in."""
+    """Normalize by the mean and variance operands; in training by those of the batch.
+
+    Training also returns the running mean and variance, averaged with the batch's by `momentum`.
+    """
     if not spatial:
         refuse("statistics of each element (spatial = 0)")
     scale, bias = _as(g, scale, x), _as(g, bias, x)
@@ -63,7 +66,7 @@ def instance_normalization(
     epsilon: float = 1e-5,
     consumed_inputs: list[int] | None = None,
 ) -> Any:
-    """Each channel of each sample by its own mean and variance."""
+    """Normalize each channel of each sample by its own mean and variance."""
     check_rank(2, 10, x=x)
     flat = g.reshape(x, [x.shape[0], x.shape[1], 1, math.prod(x.shape[2:])])
     made = g.instance_normalization(flat, scale=scale, bias=bias, epsilon=epsilon)
@@ -94,7 +97,7 @@ def group_normalization(
     num_groups: int,
     stash_type: int = 1,
 ) -> Any:
-    """Each group of channels of each sample by its own mean and variance."""
+    """Normalize each group of channels of each sample by its own mean and variance."""
     wide = g.to(x, "float32") if stash_type == 1 else x
     made = g.to(_groups_normalized(g, wide, num_groups, epsilon), x.data_type)
     shape = [1, x.shape[1], *[1] * (x.rank - 2)]
@@ -105,7 +108,7 @@ def group_normalization(
 def group_normalization_18(
     g: Emitter, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int
 ) -> Any:
-    """Before opset 21, with a scale and a bias for each group."""
+    """Handle GroupNormalization before opset 21, with a scale and bias per group."""
     return _groups_normalized(g, x, num_groups, epsilon, scale=scale, bias=bias)
 
 
@@ -120,7 +123,10 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Any:
-    """Over the axes from `axis` on; also the mean, and one over the standard deviation."""
+    """Normalize over the dimensions from `axis` on.
+
+    Further outputs are the mean and the reciprocal of the standard deviation.
+    """
     axes = list(range(x.axis(axis), x.rank))
     shape = [x.shape[i] for i in axes]
     wide = g.to(x, "float32") if stash_type == 1 and x.data_type == "float16" else x
@@ -141,7 +147,7 @@ def layer_normalization(
 
 @handles("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(g: Emitter, x: Tensor, *, axes: list[int] | None = None) -> Any:
-    """By the mean and variance over axes, in float32, as 1e-9 is nothing in float16."""
+    """Normalize by the mean and variance over axes, in float32: 1e-9 is 0 in float16."""
     wide = g.to(x, "float32")
     used = x.axes(axes or (0, 2, 3))
     apart = g.sub(wide, g.reduce_mean(wide, axes=used, keep_dimensions=True))
@@ -159,14 +165,14 @@ def local_response_normalization(
     beta: float = 0.75,
     bias: float = 1.0,
 ) -> Any:
-    """Divided by a power of the squares of the channels around."""
+    """Divide by a power of the mean square of neighboring channels."""
     before = (size - 1) // 2
     rest = [0] * (x.rank - 2)
     squares = g.pad(g.mul(x, x), [0, before, *rest], [0, size - 1 - before, *rest])
     shape = [x.shape[0], 1, x.shape[1] + size - 1, math.prod(x.shape[2:])]
     means = g.average_pool2d(g.reshape(squares, shape), window_dimensions=[size, 1])
     below = g.add(g.mul(g.reshape(means, list(x.shape)), float(alpha)), float(bias))
-    if beta == 0.75:  # as mostly: a power takes many times as long
+    if beta == 0.75:  # the default: two roots are many times faster than a power
         root = g.sqrt(below)
         return g.div(x, g.mul(root, g.sqrt(root)))
     return g.div(x, g.pow(below, float(beta)))
@@ -174,7 +180,7 @@ def local_response_normalization(
 
 @handles("LpNormalization")
 def lp_normalization(g: Emitter, x: Tensor, *, axis: int = -1, p: int = 2) -> Any:
-    """Divided by the p-norm along an axis; where that is 0, 0."""
+    """Divide by the p-norm along an axis; return 0 where the norm is 0."""
     if p not in (1, 2):
         raise BrokenModelError(f"its p is {p}, expected 1 or 2")
     method = "reduce_l1" if p == 1 else "reduce_l2"

@@ -1,4 +1,4 @@
-"""Pooling in any number of dimensions, by pooling of two."""
+"""Pooling over any number of dimensions, computed by WebNN's 2-D pooling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from webnn_py.onnx.tensor import (
 
 
 def _slid(g: Emitter, x: Any, method: str, over: Windows) -> Any:
-    """Pooling of a padded input, two dimensions at a time."""
+    """Pool a padded input, two dimensions at a time."""
     rank = x.rank - 2
     if rank == 1:
         wide = g.reshape(x, [*x.shape[:2], 1, x.shape[2]])
@@ -44,9 +44,9 @@ def _slid(g: Emitter, x: Any, method: str, over: Windows) -> Any:
 
 
 def _is_plain(x: Any, over: Windows, ceil_mode: int) -> bool:
-    """Whether WebNN's pooling of two dimensions has the same windows as ONNX's.
+    """Return whether WebNN's 2-D pooling has the same windows as ONNX's.
 
-    Rounded up, ONNX leaves out those that begin in the padding after.
+    When rounding up, ONNX leaves out windows that begin in the padding after the input.
     """
     each = list(zip(over.pads, over.strides, over.reach, strict=True))
     if ceil_mode and any(pads[1] or stride > reach for pads, stride, reach in each):
@@ -55,7 +55,7 @@ def _is_plain(x: Any, over: Windows, ceil_mode: int) -> bool:
 
 
 def _rounds_up(x: Any, over: Windows, ceil_mode: int) -> bool:
-    """Whether to round up makes more windows than to round down, or may."""
+    """Return whether rounding up adds windows, or may add some to open dimensions."""
     each = zip(over.pads, over.strides, over.reach, strict=True)
     if not ceil_mode or all(stride == 1 and pads[1] < reach for pads, stride, reach in each):
         return False
@@ -64,7 +64,7 @@ def _rounds_up(x: Any, over: Windows, ceil_mode: int) -> bool:
 
 
 def _plain(g: Emitter, x: Any, method: str, over: Windows, ceil_mode: int) -> Any:
-    """Pooling of one or two dimensions as WebNN has it."""
+    """Pool one or two dimensions by WebNN's 2-D pooling and its padding."""
     if x.rank == 3:
         wide = g.reshape(x, [*x.shape[:2], 1, x.shape[2]])
         made = _plain(g, wide, method, over.widened(before=1), ceil_mode)
@@ -82,7 +82,7 @@ def _plain(g: Emitter, x: Any, method: str, over: Windows, ceil_mode: int) -> An
 def _surrounded(
     g: Emitter, x: Any, over: Windows, counts: Sequence[int], value: float, ceil_mode: int
 ) -> Any:
-    """The input padded to what the windows cover; rounded up, to just that."""
+    """Pad the input; with `ceil_mode`, pad or cut it to exactly the span of the windows."""
     after = []
     cut = list(x.shape)
     for i, count in enumerate(counts):
@@ -113,7 +113,7 @@ def max_pool(
     storage_order: int = 0,
     strides: list[int] | None = None,
 ) -> Any:
-    """The greatest element of each window, and where it stood."""
+    """Return the maximum of each window and, as a second output, its position."""
     over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     places = len(g.outputs) > 1 and g.outputs[1]
@@ -136,9 +136,9 @@ def _places(
     storage_order: int,
     ceil_mode: int,
 ) -> Any:
-    """Positions of the greatest elements, found along one axis after the other.
+    """Return the flat positions of the maxima, reducing one axis at a time.
 
-    Each element goes with its position, padding with -1.
+    Each element carries its position in its plane; padding carries -1.
     """
     size = list(x.shape[2:])
     own: Any = None
@@ -158,15 +158,16 @@ def _places(
 
 
 Best = tuple[Any, Any]
-"""Greatest elements, and their positions."""
+"""Maxima and their positions."""
 
 
 def _best_along(
     g: Emitter, best: Best, over: Windows, axis: int, count: int, is_padded: bool
 ) -> Best:
-    """Reduce the windows along an axis to their first greatest elements.
+    """Reduce the windows along an axis to their first maximum.
 
-    Windows of doubled size are made of two neighbours, until two cover each window of the pooling.
+    Each round merges two neighboring windows into one of double size. The last step merges the
+    two windows that together cover a pooling window.
     """
     taps, dilation = over.taps[axis], over.dilations[axis]
     if not taps:
@@ -186,7 +187,7 @@ def _best_along(
 
 
 def _part(g: Emitter, best: Best, axis: int, start: int, count: int, stride: int) -> Best:
-    """Every `stride`-th element along an axis, with its position."""
+    """Slice `count` elements along an axis, every `stride`-th from `start`, with positions."""
     found = []
     for x in best:
         starts, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
@@ -198,7 +199,7 @@ def _part(g: Emitter, best: Best, axis: int, start: int, count: int, stride: int
 
 
 def _better(g: Emitter, near: Best, far: Best, is_padded: bool) -> Best:
-    """Choose the greater element; of equal ones the first that is no padding."""
+    """Choose the greater element; among equal ones the first that is not padding."""
     is_far = g.greater(far[0], near[0])
     if is_padded:
         beside = g.logical_and(g.equal(far[0], near[0]), g.lesser(near[1], g.constant(0, near[1])))
@@ -219,7 +220,7 @@ def average_pool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """The mean of each window, of the input alone or with its padding."""
+    """Return the mean of each window, over input elements alone or with the padding."""
     over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts_all = count_include_pad and over.is_padded
@@ -253,7 +254,7 @@ def lp_pool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """The p-norm of each window."""
+    """Return the p-norm of each window."""
     over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts = over.counts(x.shape[2:], ceil_mode)
@@ -271,19 +272,19 @@ def _all(g: Emitter, x: Tensor, method: str) -> Any:
 
 @handles("GlobalAveragePool")
 def global_average_pool(g: Emitter, x: Tensor) -> Any:
-    """The mean of each channel."""
+    """Return the mean of each channel."""
     return _all(g, x, "reduce_mean")
 
 
 @handles("GlobalMaxPool")
 def global_max_pool(g: Emitter, x: Tensor) -> Any:
-    """The greatest element of each channel."""
+    """Return the maximum of each channel."""
     return _all(g, x, "reduce_max")
 
 
 @handles("GlobalLpPool")
 def global_lp_pool(g: Emitter, x: Tensor, *, p: float = 2) -> Any:
-    """The p-norm of each channel."""
+    """Return the p-norm of each channel."""
     at_least("p", p, 1)
     total = _all(g, g.pow(g.abs(x), float(p)), "reduce_sum")
     return g.pow(total, 1.0 / p)
@@ -300,7 +301,7 @@ def max_unpool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """Elements put where they stood before pooling, zeros elsewhere."""
+    """Write elements to their positions before pooling, and zeros elsewhere."""
     over = placed(x, kernel_shape, "NOTSET", pads, strides, None)
     check_rank(x.rank, indices=indices)
     own = [

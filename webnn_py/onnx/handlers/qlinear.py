@@ -1,4 +1,4 @@
-"""ONNX Runtime's own quantized operators: computed in floats between their 8-bit ends.
+"""ONNX Runtime's quantized operators: dequantize, compute in floats, quantize.
 
 Source: ONNX Runtime, "Contrib Operators".
 """
@@ -19,7 +19,7 @@ handles("DequantizeLinear", domain=OWN)(dequantize_linear)
 
 
 def _quantized(g: Emitter, y: Any, scale: Tensor, zero_point: Tensor | None, like: Tensor) -> Any:
-    """Of the type of another tensor, where no zero point says which."""
+    """Quantize `y` to the zero point's data type, or to that of `like` without a zero point."""
     return quantize_linear(g, y, scale, zero_point, output_dtype=like.elem)
 
 
@@ -55,7 +55,7 @@ def qlinear_sigmoid(
     y_scale: Tensor,
     y_zero_point: Tensor | None = None,
 ) -> Any:
-    """1 / (1 + exp(-x))."""
+    """Compute 1 / (1 + exp(-x))."""
     made = g.sigmoid(dequantize_linear(g, x, x_scale, x_zero_point))
     return _quantized(g, made, y_scale, y_zero_point, x)
 
@@ -71,7 +71,7 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> Any:
-    """X, or alpha times x where that is negative."""
+    """Return x, or alpha * x where x is negative."""
     made = g.leaky_relu(dequantize_linear(g, x, x_scale, x_zero_point), alpha=alpha)
     return _quantized(g, made, y_scale, y_zero_point, x)
 
@@ -88,7 +88,7 @@ def qlinear_softmax(
     axis: int = -1,
     opset: int,
 ) -> Any:
-    """exp(x) / sum(exp(x)) along an axis."""
+    """Compute exp(x) / sum(exp(x)) along an axis."""
     if opset < 13 and x.axis(axis) != x.rank - 1:
         refuse("a softmax over several axes")
     made = g.softmax(dequantize_linear(g, x, x_scale, x_zero_point), x.axis(axis))
@@ -117,7 +117,7 @@ def qlinear_global_average_pool(
     *,
     channels_last: int = 0,
 ) -> Any:
-    """The mean of each channel."""
+    """Return the mean of each channel."""
     floats = _channels_first(g, dequantize_linear(g, x, x_scale, x_zero_point), channels_last)
     made = _back(g, pooling.global_average_pool(g, floats), channels_last)
     return _quantized(g, made, y_scale, y_zero_point, x)
@@ -140,7 +140,7 @@ def qlinear_average_pool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """The mean of each window."""
+    """Return the mean of each window."""
     made = pooling.average_pool(
         g,
         _channels_first(g, dequantize_linear(g, x, x_scale, x_zero_point), channels_last),
@@ -158,7 +158,7 @@ def qlinear_average_pool(
 def qlinear_concat(
     g: Emitter, y_scale: Tensor, y_zero_point: Tensor, *inputs: Tensor, axis: int
 ) -> Any:
-    """Of several tensors, each with its own scale and zero point."""
+    """Concatenate tensors along an axis, each with its own scale and zero point."""
     if not inputs or len(inputs) % 3:
         raise BrokenModelError(
             f"it has {len(inputs)} inputs behind its own scale and zero point, expected three for"
@@ -186,7 +186,10 @@ def qgemm(
     transA: int = 0,  # noqa: N803 - ONNX's name
     transB: int = 0,  # noqa: N803
 ) -> Any:
-    """Alpha * A x B + C, where C is int32 at the product's scale; floats where y has none."""
+    """Return alpha * A x B + C, where int32 C has the product's scale.
+
+    The result is quantized with `y_scale`, and floats without it.
+    """
     left = dequantize_linear(g, a, a_scale, a_zero_point)
     right = dequantize_linear(g, b, b_scale, b_zero_point, axis=0 if transB else 1)
     made = linalg.gemm(g, left, right, alpha=alpha, transA=transA, transB=transB)

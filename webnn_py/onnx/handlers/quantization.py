@@ -1,4 +1,4 @@
-"""Quantized operators: numbers taken back to floats or integers, exactly, and quantized again."""
+"""Quantized operators, computed in floats or exact integers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from webnn_py.onnx.tensor import (
 )
 
 EXACT_PRODUCTS = (1 << 24) // (255 * 255)
-"""So many products of 8-bit integers less their zero points have a sum exact in float32."""
+"""Maximum number of products of 8-bit integers (258) whose sum is exact in float32."""
 
 
 def _blocked(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
-    """A scale or zero point as WebNN wants it: of the input's rank, each dimension dividing it."""
+    """Reshape a scale or zero point for WebNN: the rank of `x`, sizes that divide its sizes."""
     at_least("block_size", block_size, 0)
     if block_size and part.rank == x.rank:
         at = x.axis(axis)
@@ -77,7 +77,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Any:
-    """round(x / scale) + zero point, in the range of the type."""
+    """Return round(x / scale) + zero point, clamped to the range of the data type."""
     target = zero_point.elem if zero_point is not None else output_dtype or onnx.TensorProto.UINT8
     webnn_type(target)
     if not x.is_float:
@@ -102,7 +102,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Any:
-    """(x - zero point) * scale."""
+    """Return (x - zero point) * scale."""
     scales = _blocked(g, scale, x, axis, block_size)
     if x.elem in FOUR_BITS:
         return _from_four_bits(g, x, scales, zero_point, axis)
@@ -118,7 +118,7 @@ def dequantize_linear(
 def _from_four_bits(
     g: Emitter, x: Tensor, scales: Tensor, zero_point: Tensor | None, axis: int
 ) -> Any:
-    """As WebNN has 4-bit integers: constants, and zero points of the scales' shape."""
+    """Dequantize 4-bit constants; give WebNN zero points in the shape of the scales."""
     kind = FOUR_BITS[x.elem]
     g.afford(math.prod(scales.shape), "a zero point for each scale")
     zeros = np.zeros(scales.shape, np.int8)
@@ -130,7 +130,11 @@ def _from_four_bits(
 
 
 def _in_rows(x: Tensor, what: str, rows: int, columns: int, sizes: str) -> Array:
-    """Known contents as rows of bytes, so many for the sizes that attributes say."""
+    """Return constant bytes as [rows, columns].
+
+    Raises:
+        BrokenModelError: The contents are not that many bytes; `sizes` names the attributes.
+    """
     contents = x.known(what)
     if contents.size != rows * columns or contents.dtype != np.uint8:
         raise BrokenModelError(
@@ -156,7 +160,7 @@ def matmul_n_bits(
     block_size: int,
     accuracy_level: int = 0,
 ) -> Any:
-    """A product with weights of 4 or 8 bits, [N, blocks, bytes], each block with its own scale.
+    """Multiply by 4-bit or 8-bit weights, [N, blocks, bytes]; each block has a scale.
 
     Source: ONNX Runtime, "com.microsoft.MatMulNBits".
     """
@@ -202,7 +206,7 @@ _OF_FOUR_BITS = {
     ),
 }
 # fmt: on
-"""What codes stand for, as bitsandbytes has them: FP4, and the normal distribution's NF4."""
+"""Values of the codes by `quant_type`, as in bitsandbytes: FP4 and NF4 (normal distribution)."""
 
 
 @handles("MatMulBnb4", domain=OWN)
@@ -219,7 +223,7 @@ def matmul_bnb4(
     training_mode: int = 0,
     transB: int = 1,  # noqa: N803
 ) -> Any:
-    """A product with weights of codes of 4 bits, [N, K], which become floats at import.
+    """Multiply by weights of 4-bit codes, [N, K], which the import converts to floats.
 
     Source: ONNX Runtime, "com.microsoft.MatMulBnb4".
     """
@@ -240,14 +244,14 @@ def matmul_bnb4(
 
 
 def _bytes(packed: Array, bits: int) -> Array:
-    """One number a byte; of packed ones the low half is the first."""
+    """Unpack numbers to one per byte, the low half of each byte first."""
     if bits == 8:
         return packed
     return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
 
 
 def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int | None) -> Any:
-    """X less its zero point, which is one number or one for each place along an axis."""
+    """Subtract the zero point, one number or one for each position along an axis."""
     wide = g.cast(x, data_type)
     if zero_point is None:
         return wide
@@ -283,12 +287,12 @@ def matmul_integer(
     a_zero_point: Tensor | None = None,
     b_zero_point: Tensor | None = None,
 ) -> Any:
-    """A product of 8-bit integers, in int32."""
+    """Multiply 8-bit integer matrices into int32."""
     return _int_matmul(g, a, b, a_zero_point, b_zero_point)
 
 
 def _requantized(g: Emitter, total: Any, factor: Any, scale: Any, zero_point: Tensor) -> Any:
-    """An int32 sum times a factor, quantized to the zero point's type."""
+    """Multiply sums by a factor and quantize them to the zero point's data type."""
     info = DTYPES[zero_point.data_type]
     wide = g.mul(g.cast(total, "float32"), factor)
     rounded = g.round_even(g.div(wide, scale))
@@ -308,7 +312,10 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero_point: Tensor,
 ) -> Any:
-    """A product of quantized matrices, quantized; sums of open length are rounded to float32."""
+    """Multiply quantized matrices and quantize the product.
+
+    Sums of open length are rounded to float32.
+    """
     total = _int_matmul(g, a, b, a_zero_point, b_zero_point, may_round=True)
     scales = [g.to(one, "float32") for one in (a_scale, b_scale, y_scale)]
     column = scales[0]
@@ -344,7 +351,10 @@ def conv_integer(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A convolution of 8-bit integers, in int32."""
+    """Convolve 8-bit integers into int32.
+
+    Channels are split into parts whose sums are exact in float32.
+    """
     options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
     check_rank(3, 10, x=x)
     check_rank(x.rank, w=w)
@@ -387,7 +397,7 @@ def qlinear_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A convolution of quantized numbers, quantized; its sums are rounded to float32."""
+    """Convolve quantized numbers and quantize the result; sums are rounded to float32."""
     options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
     total = _int_conv(g, x, w, x_zero_point, w_zero_point, options, group)
     channels = [1, w.shape[0], *[1] * (x.rank - 2)]
@@ -401,10 +411,10 @@ def qlinear_conv(
 
 @handles("DynamicQuantizeLinear")
 def dynamic_quantize_linear(g: Emitter, x: Tensor) -> Any:
-    """Quantized to uint8 by the input's own range, which is stretched to 0."""
+    """Quantize to uint8 by the input's own range, extended to include 0."""
     low = g.min(g.reduce_min(x), 0.0)
     high = g.max(g.reduce_max(x), 0.0)
-    span = g.sub(high, low)  # of zeros alone 0, by which nothing is divided
+    span = g.sub(high, low)  # 0 for zeros alone: the scale is then 1
     scale = g.div(g.where(g.equal(span, 0.0), g.constant(255, span), span), 255.0)
     start = g.clamp(g.div(g.neg(low), scale), min_value=0, max_value=255)
     zero_point = g.cast(g.round_even(start), "uint8")
