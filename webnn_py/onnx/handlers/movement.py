@@ -32,6 +32,7 @@ from webnn_py.onnx.tensor import (
 )
 
 Old = list[int] | None
+"""`consumed_inputs`, a hint of the first opset that says nothing about results."""
 
 
 def _reshaped(shape: Sequence[int], target: Sequence[int], allowzero: int) -> list[int]:

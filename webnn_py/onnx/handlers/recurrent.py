@@ -1,4 +1,4 @@
-"""Recurrent networks: those that WebNN has, and simple ones by way of them."""
+"""Recurrent networks: LSTM and GRU by WebNN's operators, simple RNNs as GRUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, choice, refuse
 
 MAX_STEPS = 10_000
-"""Steps that are written out one after the other."""
+"""Maximum number of steps of an unrolled LSTM."""
 
 DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
 
@@ -79,7 +79,7 @@ def _options(
     direction: str,
     layout: int,
 ) -> dict[str, Any]:
-    """What LSTM and GRU have in common, as options of WebNN's operators."""
+    """Return the options of WebNN's operators that LSTM and GRU share."""
     options: dict[str, Any] = {"return_sequence": True, "direction": DIRECTIONS[direction]}
     if b is not None:
         options["bias"], options["recurrent_bias"] = _biases(g, b, rows)
@@ -112,7 +112,7 @@ def lstm(
     layout: int = 0,
     output_sequence: int = 0,
 ) -> Any:
-    """Long short-term memory."""
+    """Compute a long short-term memory network (LSTM)."""
     states = initial_h, initial_c
     _check_operands(x, w, r, b, sequence_lens, *states, direction=direction)
     check_rank(2, p=p)
@@ -153,7 +153,10 @@ def lstm(
 def _with_peepholes(
     g: Emitter, x: Any, w: Any, r: Any, b: Any, first: list[Any], p: Any
 ) -> tuple[Any, list[Any]]:
-    """An LSTM step by step: its output gate looks at the new cell, WebNN's at the old one."""
+    """Unroll an LSTM with peepholes into its steps.
+
+    ONNX's output gate reads the new cell, WebNN's the old one.
+    """
     size, (steps, batch, _) = r.shape[2], x.shape
     if not is_dimension(steps) and steps > MAX_STEPS:
         refuse(f"{steps} steps of an LSTM with peepholes, expected at most {MAX_STEPS}")
@@ -199,7 +202,7 @@ def gru(
     linear_before_reset: int = 0,
     output_sequence: int = 0,
 ) -> Any:
-    """Gated recurrent units."""
+    """Compute a network of gated recurrent units (GRU)."""
     _check_operands(x, w, r, b, sequence_lens, initial_h, direction=direction)
     x = _laid(g, x, layout)
     _check(clip)
@@ -243,7 +246,7 @@ def rnn(
     output: int = 0,
     output_sequence: int = 0,
 ) -> Any:
-    """A simple recurrent network."""
+    """Compute a simple recurrent network (RNN)."""
     _check_operands(x, w, r, b, sequence_lens, initial_h, direction=direction)
     x = _laid(g, x, layout)
     _check(clip)
@@ -279,7 +282,7 @@ def rnn(
 def _without_gates(
     g: Emitter, x: Any, w: Any, r: Any, b: Any, first: Any, *, activation: str, direction: str
 ) -> Any:
-    """As a GRU whose gates biases hold: it forgets all, and resets nothing."""
+    """Compute an RNN as a GRU whose biases fix the gates: 0 for update, 1 for reset."""
     ways, size = w.shape[0], r.shape[2]
     g.afford(4 * ways * size, f"the gates of {size} states")
     held = g.constant(np.repeat([-HOLDING, HOLDING], size)[None].repeat(ways, 0), x)
@@ -326,7 +329,7 @@ def dynamic_quantize_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> Any:
-    """An LSTM with weights of 8 bits; what they are multiplied with is not rounded to so many.
+    """Compute an LSTM with 8-bit weights; its inputs and states remain floats.
 
     Source: ONNX Runtime, "com.microsoft.DynamicQuantizeLSTM".
     """

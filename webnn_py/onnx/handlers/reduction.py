@@ -1,4 +1,4 @@
-"""Reductions over axes, and positions of extremes."""
+"""Reductions over axes, and positions of maxima and minima."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def _reduced(
 
 
 def _of_integers(g: Emitter, x: Tensor, method: str, axes: list[int], keep: bool) -> Any:
-    """What WebNN reduces of floats alone: exact, then towards zero, as ONNX Runtime does."""
+    """Reduce integers by an operator that WebNN has for floats alone.
+
+    Round the exact result towards zero, as ONNX Runtime does.
+    """
     made = OF_INTEGERS[method](g, g.to(x, WIDE[x.data_type]), axes, keep)
     if made.data_type != x.data_type:
         made = g.clamp(made, min_value=lowest(x), max_value=highest(x))
@@ -59,7 +62,7 @@ def _of_integers(g: Emitter, x: Tensor, method: str, axes: list[int], keep: bool
 
 
 def _mean(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
-    """The sum of quotients, and the quotient of the sum of rests: neither overflows."""
+    """Compute the mean from sums of quotients and of remainders, neither of which overflows."""
     count = g.to(g.size(math.prod(x.shape[axis] for axis in axes)), x.data_type)
     quotients = g.div(x, count)
     rests = g.sub(x, g.mul(quotients, count))
@@ -78,7 +81,7 @@ def _mean(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
 
 
 def _l2(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
-    """The root in float32, made exact by Newton's step in int64 where squares fit into that."""
+    """Compute the root in float32; make it exact by a Newton step in int64 if squares fit."""
     near = g.reduce_l2(g.cast(x, "float32"), axes=axes, keep_dimensions=keep)
     near_whole = g.cast(near, "int64")
     squares = g.reduce_sum_square(g.to(x, "int64"), axes=axes, keep_dimensions=keep)
@@ -90,12 +93,12 @@ def _l2(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
     root = g.where(g.greater(g.mul(root, root), squares), g.sub(root, one), root)
     more = g.add(root, one)
     root = g.where(g.greater(g.mul(more, more), squares), root, more)
-    # From there on squares exceed int64.
+    # Squares of more than 3.03e9 may exceed int64: the root of 2**63 is 3.037e9.
     return g.where(g.greater(near, 3.03e9), g.cast(near, x.data_type), g.to(root, x.data_type))
 
 
 def _log_sum(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
-    """Of what is not positive, the lowest number."""
+    """Compute the logarithm of a sum; return the lowest value for sums of 0 or less."""
     total = g.reduce_sum(x, axes=axes, keep_dimensions=keep)
     near = g.reduce_sum(g.cast(x, "float32"), axes=axes, keep_dimensions=keep)
     exact = g.to(_log(g, total), x.data_type)
@@ -105,9 +108,10 @@ def _log_sum(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
 
 
 def _log_sum_exp(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
-    """The greatest one, and the logarithm of a sum of whole exponentials: of how many there are.
+    """Add the maximum and the logarithm of how many elements equal it.
 
-    Of unsigned integers exponentials are floats, as ONNX Runtime has it.
+    For signed integers, exponentials relative to the maximum round down to 1 or 0. For unsigned
+    ones they are floats, as in ONNX Runtime.
     """
     top = g.reduce_max(x, axes=axes, keep_dimensions=True)
     if x.data_type == "uint64":
@@ -131,7 +135,7 @@ def _kept(g: Emitter, x: Any, top: Any, axes: list[int], keep: bool) -> Any:
 
 
 def _log(g: Emitter, x: Any) -> Any:
-    """The whole part of the logarithm: how many powers of e are not greater."""
+    """Return the integer part of the logarithm: the number of powers of e up to `x`."""
     powers = g.to(g.array(POWERS), x.data_type)
     each = g.greater_or_equal(g.reshape(x, [*x.shape, 1]), powers)
     return g.reduce_sum(g.cast(each, "int64"), axes=[x.rank], keep_dimensions=False)
@@ -144,11 +148,11 @@ OF_INTEGERS: dict[str, Callable[[Emitter, Any, list[int], bool], Any]] = {
     "reduce_mean": _mean,
 }
 WIDE = {"int32": "int64", "int64": "int64", "uint32": "uint64", "uint64": "uint64"}
-"""What integers are reduced as."""
+"""Data type in which integers of each data type are reduced."""
 POWERS = np.array(
     [int(Decimal(i).exp().to_integral(ROUND_CEILING)) for i in range(1, 44)], np.int64
 )
-"""The least integers that are not below e, e^2 and so on, as long as int64 holds them."""
+"""Powers of e from e to e**43, rounded up; the next one exceeds int64."""
 
 
 def _register(operator: str, method: str, since: int) -> None:
@@ -192,7 +196,7 @@ def _position(
 def arg_max(
     g: Emitter, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Any:
-    """Position of the greatest element along an axis."""
+    """Return the position of the maximum along an axis."""
     return _position(g, x, "arg_max", axis, keepdims, select_last_index)
 
 
@@ -200,17 +204,17 @@ def arg_max(
 def arg_min(
     g: Emitter, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Any:
-    """Position of the least element along an axis."""
+    """Return the position of the minimum along an axis."""
     return _position(g, x, "arg_min", axis, keepdims, select_last_index)
 
 
 def lowest(tensor: Tensor) -> Any:
-    """The lowest value of a tensor's data type, minus infinity for floats."""
+    """Return the lowest value of a tensor's data type, minus infinity for floats."""
     info = DTYPES[tensor.data_type]
     return -np.inf if info.kind == "f" else info.min
 
 
 def highest(tensor: Tensor) -> Any:
-    """The highest one."""
+    """Return the highest value of a tensor's data type, infinity for floats."""
     info = DTYPES[tensor.data_type]
     return np.inf if info.kind == "f" else info.max

@@ -1,4 +1,4 @@
-"""Resizing: by WebNN's own interpolation, or else along each axis a product with a matrix."""
+"""Resize and Upsample: by WebNN's resample2d, or along each axis by gathers or a matrix product."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, choice, listed
 POLICIES = ("stretch", "not_larger", "not_smaller")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 MOST_WEIGHTS = 1 << 24
-"""Numbers that are made at import for one axis."""
+"""Maximum number of weights that the import computes for one axis."""
 
 INTEGERS = ("uint8", "int8", "int32")
-"""Data types that are interpolated as float32, as ONNX Runtime does."""
+"""Integer data types interpolated linearly in float32, as in ONNX Runtime."""
 ROUNDING = 2.0**-10
-"""More than what float32 rounds of a weighted sum of 8-bit integers."""
+"""Upper bound of float32's rounding error in a weighted sum of 8-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpolation:
-    """How elements follow from the ones around them; names and values are ONNX's."""
+    """Interpolation settings; names and values are those of ONNX's attributes."""
 
     coordinate_transformation_mode: str
     mode: str
@@ -43,7 +43,7 @@ class Interpolation:
 def _places(
     kind: str, new: int, old: int, scale: float, roi: tuple[float, float], length: float
 ) -> Array:
-    """Where each new element stands among the old ones."""
+    """Return the coordinate of each new element in the old axis, [new]."""
     x = np.arange(new, dtype=np.float64)
     if kind == "half_pixel":
         return (x + 0.5) / scale - 0.5
@@ -85,7 +85,7 @@ def _cubic(distance: Array, a: float) -> Array:
 
 
 def _weights(places: Array, old: int, scale: float, how: Interpolation) -> Array:
-    """How much each old element counts in each new one."""
+    """Return the weight of each old element in each new one, [new, old]."""
     matrix = np.zeros((len(places), old))
     rows = np.arange(len(places))
     if how.mode == "nearest":
@@ -127,7 +127,7 @@ def _applied(g: Emitter, x: Any, axis: int, matrix: Array) -> Any:
 def _fitted(
     shape: Sequence[Any], sizes: Sequence[Any], axes: Sequence[int], policy: str
 ) -> tuple[list[Any], list[Any]]:
-    """The new sizes, and by what factor they are those of the old ones."""
+    """Return the new sizes of `axes` and the factor of each, under an aspect ratio policy."""
     sizes = listed("sizes", sizes, len(axes), 1)
     factors = [quotient(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
     if policy == "stretch":
@@ -139,7 +139,7 @@ def _fitted(
 
 
 def _scaled(size: Any, factor: float) -> Any:
-    """A size times a factor, rounded down."""
+    """Return a size times a factor, rounded down."""
     if not is_dimension(size):
         return math.floor(size * factor)
     above, below = Fraction(factor).as_integer_ratio()
@@ -147,7 +147,7 @@ def _scaled(size: Any, factor: float) -> Any:
 
 
 def _repeats(factor: float | None, how: Interpolation) -> bool:
-    """Whether the nearest element is each one as often as the factor says."""
+    """Return whether nearest interpolation repeats each element `factor` times."""
     if factor is None or factor < 1 or factor != int(factor):
         return False
     kind, nearest = how.coordinate_transformation_mode, how.nearest_mode
@@ -157,18 +157,18 @@ def _repeats(factor: float | None, how: Interpolation) -> bool:
 
 
 def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interpolation) -> Any:
-    """One axis, whose sizes are open: the elements around are gathered and weighted."""
+    """Resize one axis with open sizes: gather the neighbors of each element and weight them."""
     if how.antialias or how.exclude_outside or how.cubic_coeff_a != -0.75:
         refuse("other weights than the default ones, with open dimensions")
     kind, old = how.coordinate_transformation_mode, x.shape[axis]
     numbers = g.places(new, axis, x.rank)
-    if how.mode == "nearest" and _repeats(factor, how):  # in integers, which no division rounds
+    if how.mode == "nearest" and _repeats(factor, how):  # exact in integers
         return g.gather(x, _flat(g, g.div(numbers, g.size(int(factor)))), axis=axis)
     count, size = (g.to(g.size(n), "float32") for n in (new, old))
     ratio = g.div(size, count) if factor is None else g.array(np.asarray(1 / factor, np.float32))
     place = g.to(numbers, "float32")
     half = g.add(g.mul(g.add(place, 0.5), ratio), -0.5)
-    length = count if factor is None else g.mul(size, float(factor))  # not rounded, as in _places
+    length = count if factor is None else g.mul(size, float(factor))  # unrounded, as in _places
     if kind == "asymmetric":
         place = g.mul(place, ratio)
     elif kind == "align_corners":
@@ -198,7 +198,7 @@ def _resampled(
     factors: Sequence[Any],
     how: Interpolation,
 ) -> Any:
-    """As WebNN's operator for it does; None where that is another interpolation."""
+    """Resize by WebNN's resample2d; return None if it interpolates differently."""
     if x.rank != 4 or not x.is_float:
         return None
     new = list(x.shape)
@@ -239,9 +239,10 @@ def _taps(g: Emitter, place: Any, how: Interpolation) -> list[tuple[Any, Any]]:
 
 
 def _whole(g: Emitter, x: Any, how: Interpolation) -> Any:
-    """What a cast cuts off to the integer that ONNX Runtime makes of a weighted sum.
+    """Adjust a weighted sum so that a cast truncates it to ONNX Runtime's integer.
 
-    It rounds only where it smooths. A sum of equal elements is that element, however it is rounded.
+    ONNX Runtime rounds with `antialias` alone and truncates otherwise. `ROUNDING` offsets float32
+    errors, so that a sum of equal elements remains that element.
     """
     if how.antialias:
         return g.round_even(x)
@@ -251,7 +252,7 @@ def _whole(g: Emitter, x: Any, how: Interpolation) -> Any:
 def _wanted(
     x: Tensor, scales: Tensor | None, sizes: Tensor | None, axes: Sequence[int], policy: str
 ) -> tuple[list[Any], list[Any]]:
-    """The new sizes of axes, and by what factor they are those of the old ones."""
+    """Return the new sizes of axes and the factor of each, from `sizes` or `scales`."""
     if sizes is not None and sizes.shape != (0,):
         return _fitted(x.shape, sizes.dimensions("sizes"), axes, policy)
     if scales is None:
@@ -281,7 +282,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
-    """To other sizes, which must be known at import."""
+    """Resize axes to constant or open `sizes`, or by constant `scales`."""
     choice("mode", mode, "nearest", "linear", "cubic")
     choice("keep_aspect_ratio_policy", keep_aspect_ratio_policy, *POLICIES)
     choice("nearest_mode", nearest_mode, *NEAREST)
@@ -355,7 +356,7 @@ def resize(
 
 @handles("Resize")
 def resize_10(g: Emitter, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Any:
-    """Before opset 11, by scales alone."""
+    """Handle Resize before opset 11, which has scales alone."""
     return resize(
         g,
         x,
@@ -369,11 +370,11 @@ def resize_10(g: Emitter, x: Tensor, scales: Tensor, *, mode: str = "nearest") -
 
 @handles("Upsample", since=9)
 def upsample(g: Emitter, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Any:
-    """As Resize before opset 11."""
+    """Handle Upsample like Resize before opset 11."""
     return resize_10(g, x, scales, mode="linear" if mode == "bilinear" else mode)
 
 
 @handles("Upsample", since=7)
 def upsample_7(g: Emitter, x: Tensor, *, scales: list[float], mode: str = "nearest") -> Any:
-    """Before opset 9."""
+    """Handle Upsample before opset 9."""
     return upsample(g, x, g.array(np.asarray(scales, np.float32)), mode=mode)

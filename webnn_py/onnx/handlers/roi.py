@@ -1,4 +1,4 @@
-"""What samples an image at places that are computed: deformable convolution, pooling of regions."""
+"""Deformable convolution and RoiAlign, which sample images at computed positions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def deform_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A convolution, each tap of which is moved by an offset: sampled, then a product."""
+    """Convolve with offsets that move each tap: sample the image, then multiply matrices."""
     if x.rank != 4:
         refuse(f"a deformable convolution of {x.rank - 2} dimensions")
     check_rank(4, w=w, offset=offset, mask=mask)
@@ -43,7 +43,7 @@ def deform_conv(
     batch, channels, *_ = x.shape
     filters, _, *window = w.shape
     size, taps = offset.shape[2:], math.prod(window)
-    # Batches and groups of offsets side by side: each has places of its own.
+    # One image per batch and offset group, as each has its own positions.
     images = batch * offset_group
     parts = g.reshape(x, [images, channels // offset_group, *x.shape[2:]])
     moves = g.reshape(g.to(offset, "float32"), [images, taps, 2, math.prod(size)])
@@ -62,7 +62,7 @@ def deform_conv(
     sampled = functools.reduce(g.add, corners(g, parts, places))
     if mask is not None:
         sampled = g.mul(sampled, g.reshape(mask, [images, taps * moves.shape[3], 1]))
-    # [images, taps, places, channels] to [batch, group, channels * taps, places].
+    # From [images, taps, positions, channels] to [batch, group, channels * taps, positions].
     apart = g.reshape(sampled, [images, taps, moves.shape[3], channels // offset_group])
     columns = g.transpose(apart, permutation=[0, 3, 1, 2])
     rows = channels // group * taps
@@ -86,7 +86,10 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Any:
-    """Each region in bins, of so many samples each: their mean, or their greatest share."""
+    """Divide regions into bins; return the mean or maximum of each bin's samples.
+
+    With mode "max", the maximum is over the weighted neighbors of all samples.
+    """
     if sampling_ratio < 1:
         refuse("a number of samples that depends on the regions (sampling_ratio = 0)")
     choice("mode", mode, "avg", "max")
@@ -138,7 +141,7 @@ def roi_align_10(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Any:
-    """Before opset 16, without the half pixel."""
+    """Handle RoiAlign before opset 16, without the offset of half a pixel."""
     return roi_align(
         g,
         x,

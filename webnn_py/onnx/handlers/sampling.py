@@ -1,4 +1,4 @@
-"""Sampling at places that are computed: gathers of the elements around, weighted."""
+"""Interpolated sampling at computed positions: GridSample and its parts."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Tensor, check_rank, choice, refuse
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""Names before opset 20."""
+"""Names of modes before opset 20, and the names since then."""
 
 
 def _as_number(g: Emitter, size: Any, like: Any) -> Any:
-    """A size to calculate with, which may be open."""
+    """Return a size for arithmetic with `like`: a float, or a tensor for an open size."""
     return g.to(g.size(size), like.data_type) if is_dimension(size) else float(size)
 
 
 def _held(g: Emitter, place: Any, size: Any) -> Any:
-    """A place beyond the ends moved to the last element."""
+    """Clamp a position to [0, size - 1]."""
     if is_dimension(size):
         return g.max(g.min(place, _as_number(g, size - 1, place)), 0.0)
     return g.clamp(place, min_value=0, max_value=size - 1)
 
 
 def _reflected(g: Emitter, place: Any, size: Any, align_corners: int) -> Any:
-    """A whole place beyond the ends turned back, at the last element or behind it."""
+    """Reflect an integer position beyond the ends.
+
+    The mirrors are the centers of the end elements with `align_corners`, else their outer edges.
+    """
     if not is_dimension(size) and size == 1:
         return g.mul(place, 0.0)
     shift, length = (0.0, size - 1) if align_corners else (0.5, size)
     far = g.abs(g.add(place, shift))
     period = _as_number(g, 2 * length, place)
-    if is_dimension(size):  # which may be 1
+    if is_dimension(size):  # an open size of 1 may have period 0
         period = g.max(period, 1.0)
     rest = g.sub(far, g.mul(g.floor(g.div(far, period)), period))
     return g.sub(g.min(rest, g.add(g.neg(rest), period)), shift)
 
 
 def _cubic(g: Emitter, distance: Any) -> Any:
-    """Weight of an element by its distance, with a = -0.75."""
+    """Return the weight of an element by its distance, cubic convolution with a = -0.75."""
     a = -0.75
     d = g.abs(distance)
     near = g.add(g.mul(g.mul(g.sub(g.mul(d, a + 2), a + 3), d), d), 1.0)
@@ -52,7 +55,7 @@ def _cubic(g: Emitter, distance: Any) -> Any:
 
 
 def taps(g: Emitter, place: Any, mode: str) -> list[tuple[Any, Any]]:
-    """Whole places around, and their weights; no weight for 1."""
+    """Return the integer positions around `place` and their weights; None stands for 1."""
     if mode == "nearest":
         return [(g.round_even(place), None)]
     low = g.floor(place)
@@ -70,18 +73,18 @@ def corners(
     padding_mode: str = "zeros",
     align_corners: int = 1,
 ) -> list[Any]:
-    """The elements around places, each with its weight; what is sampled is their sum.
+    """Return the elements around each position times their weights; their sum is the sample.
 
     Args:
-        g: Where it goes.
-        x: [batch, channels, *sizes].
-        places: Along each of the sizes, [batch, count, 1].
+        g: The emitter.
+        x: The images, [batch, channels, *sizes].
+        places: Positions along each of the sizes, [batch, count, 1] each.
         mode: "nearest", "linear" or "cubic".
         padding_mode: "zeros", "border" or "reflection".
-        align_corners: Where to reflect.
+        align_corners: Whether to reflect at the centers of the end elements, else at their edges.
 
     Returns:
-        So many tensors as there are corners, [batch, count, channels].
+        One tensor for each corner, [batch, count, channels].
     """
     if mode not in ("nearest", "linear", "cubic"):
         refuse(f"mode {mode!r}")
@@ -145,7 +148,7 @@ def grid_sample(
     mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Any:
-    """Elements at places between -1 and 1, interpolated."""
+    """Interpolate elements at coordinates from -1 to 1."""
     return _sampled(g, x, grid, mode, padding_mode, align_corners)
 
 
@@ -160,5 +163,5 @@ def grid_sample_16(
     mode: str = "bilinear",
     padding_mode: str = "zeros",
 ) -> Any:
-    """Before opset 20, of two dimensions."""
+    """Handle GridSample before opset 20."""
     return _sampled(g, x, grid, MODES.get(mode, mode), padding_mode, align_corners)

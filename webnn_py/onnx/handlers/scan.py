@@ -15,7 +15,7 @@ from webnn_py.onnx.tensor import BrokenModelError, Tensor, at_least, check_rank,
 def cumulative_sum(
     g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Any:
-    """Sums of all elements up to each one."""
+    """Sum all elements up to each one along an axis."""
     at = x.axis(axis.integer("axis"))
     return g.cumulative_sum(x, at, exclusive=bool(exclusive), reversed=bool(reverse))
 
@@ -24,7 +24,10 @@ def cumulative_sum(
 def cumulative_product(
     g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Any:
-    """Products of all elements up to each one, in a round for each doubling of the reach."""
+    """Multiply all elements up to each one, in rounds that double the reach.
+
+    Source: Hillis and Steele, "Data Parallel Algorithms", 1986.
+    """
     at = x.axis(axis.integer("axis"))
     made = g.reverse(x, axes=[at]) if reverse else x
     if exclusive:
@@ -39,7 +42,7 @@ def cumulative_product(
 
 
 def _shifted(g: Emitter, x: Any, axis: int, by: int) -> Any:
-    """Moved along an axis, ones put in before."""
+    """Shift elements along an axis and fill the start with ones."""
     one, count = g.constant(1, x), min(by, x.shape[axis])
     ones = g.expand(one, [count if i == axis else n for i, n in enumerate(x.shape)])
     if count == x.shape[axis]:
@@ -58,7 +61,7 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Any:
-    """The discrete Fourier transform."""
+    """Compute the discrete Fourier transform (DFT)."""
     at = -2 if axis is None else axis.integer("axis")
     length = None if dft_length is None else dft_length.integer("dft_length")
     return _transformed(g, x, length, at, inverse, onesided)
@@ -74,7 +77,7 @@ def dft_17(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Any:
-    """Before opset 20."""
+    """Handle DFT before opset 20."""
     length = None if dft_length is None else dft_length.integer("dft_length")
     return _transformed(g, x, length, axis, inverse, onesided)
 
@@ -89,7 +92,7 @@ def stft(
     *,
     onesided: int = 1,
 ) -> Any:
-    """Fourier transforms of frames of a signal, each times a window."""
+    """Compute the short-time Fourier transform: frames of a signal times a window, then a DFT."""
     step = at_least("frame_step", frame_step.integer("frame_step"), 1)
     check_rank(2, 3, signal=signal)
     check_rank(1, window=window)
@@ -118,7 +121,7 @@ def stft(
 def _transformed(
     g: Emitter, x: Any, length: int | None, axis: int, inverse: int, onesided: int
 ) -> Any:
-    """The transform of [..., 1 or 2], real and imaginary parts along the last axis."""
+    """Compute the DFT along an axis of [..., 1 or 2], real and imaginary parts last."""
     at, parts = x.axis(axis), x.shape[-1]
     if at == x.rank - 1 or parts not in (1, 2):
         raise BrokenModelError(
@@ -158,7 +161,7 @@ def _half(g: Emitter, rows: Any, part: int) -> Any:
 
 
 def _fitted(g: Emitter, x: Any, count: int) -> Any:
-    """The first numbers of each row, or zeros behind them."""
+    """Cut each row to `count` numbers, or pad it with zeros."""
     rows, size = x.shape
     if size > count:
         return g.slice(x, [0, 0], [rows, count])
@@ -166,7 +169,7 @@ def _fitted(g: Emitter, x: Any, count: int) -> Any:
 
 
 def _mirrored(g: Emitter, half: Numbers, count: int) -> Numbers:
-    """The whole spectrum of real numbers, whose other half is the conjugate of the first."""
+    """Return the whole spectrum of a real signal: append the conjugate of the first half."""
     kept = half.each(lambda one: _fitted(g, one, count // 2 + 1))
     tail = (count - 1) // 2
     if not tail:

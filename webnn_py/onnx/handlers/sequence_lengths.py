@@ -11,11 +11,11 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.tensor import Tensor
 
 HOLDING = 100.0
-"""What makes a sigmoid 1, or 0, when it is added."""
+"""Bias that saturates a sigmoid at 1; its negative saturates it at 0."""
 
 
 def shorter(x: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """The lengths of sequences, unless they are known to be the input's."""
+    """Return the lengths of sequences, or None if all are known to equal the input's steps."""
     if lengths is None or (lengths.array is None and lengths.sizes is None):
         return lengths
     known = lengths.dimensions("sequence_lens")
@@ -23,14 +23,15 @@ def shorter(x: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 class Lengths:
-    """Computes with sequences as if each ended where it does.
+    """Padded sequences of a batch, each computed up to its own length.
 
-    Behind its end a sequence is 0 before and after, and one without elements ends in zeros.
+    Inputs and outputs are 0 beyond the end of a sequence. The last states of an empty sequence
+    are 0.
 
     Args:
-        g: Where nodes go.
-        x: The input, of shape [steps, batch, size].
-        lengths: How many steps each sequence has.
+        g: The emitter.
+        x: The input, [steps, batch, size].
+        lengths: Number of steps of each sequence, [batch].
     """
 
     def __init__(self, g: Emitter, x: Tensor, lengths: Tensor) -> None:
@@ -49,22 +50,23 @@ class Lengths:
         return self._g.where(self._inside, x, self._g.constant(0, x))
 
     def _turned(self, x: Any) -> Any:
-        """Each sequence from its end to its beginning."""
+        """Reverse each sequence up to its own length."""
         g = self._g
         places = g.where(self._inside, g.sub(self._last, self._steps), self._steps)
         return g.gather_elements(x, g.expand(places, list(x.shape)), axis=0)
 
     def _ended(self, x: Any) -> Any:
-        """What a sequence has at its last step, zeros if it has none."""
+        """Return the last step of each sequence, zeros for an empty one."""
         g = self._g
         last = g.max(self._last, self._one(0))
         ends = g.gather_elements(x, g.expand(last, [1, *x.shape[1:]]), axis=0)
         return g.where(self._any, ends, g.constant(0, x))
 
     def with_holding(self, w: Tensor, size: int) -> tuple[Any, Any]:
-        """The input and the weights of an LSTM that keeps its cells behind the end.
+        """Return input and weights of an LSTM that keeps its cells beyond the end.
 
-        An element more opens the forget gates there, and shuts those of the input.
+        One more input element is 1 beyond the end. Its weights open the forget gate there and close
+        the input gate.
         """
         g = self._g
         ended = g.sub(g.constant(1, self.x), g.to(g.to(self._inside, "uint8"), self.x.data_type))
@@ -79,14 +81,18 @@ class Lengths:
         direction: str,
         compute: Callable[..., Sequence[Any]],
     ) -> list[Any]:
-        """The sequence of a network's results, its last ones, and its last cells if it has any.
+        """Compute a recurrent network in one or both directions.
 
         Args:
-            x: The input.
-            own: Weights and states that have a row for each direction; None for those left out.
-            direction: As ONNX has it.
-            compute: One direction: of an input, rows, and which of them, as a sequence of shape
-                [steps, 1, batch, size] and the rest.
+            x: The input, [steps, batch, size].
+            own: Weights and states with a row for each direction; None for those left out.
+            direction: ONNX's `direction`.
+            compute: Function that computes one direction from the input, the rows of `own` and the
+                direction's index. It returns the outputs, [steps, 1, batch, size], the last output
+                and any last cells.
+
+        Returns:
+            The sequence of outputs, the last outputs, and the last cells if the network has cells.
         """
         g = self._g
         ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
@@ -108,5 +114,5 @@ class Lengths:
 
 
 def row(g: Emitter, x: Any, i: int) -> Any:
-    """One direction's part."""
+    """Return the slice of one direction."""
     return g.slice(x, [i, *[0] * (x.rank - 1)], [1, *x.shape[1:]])

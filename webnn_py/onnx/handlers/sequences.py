@@ -1,4 +1,4 @@
-"""Sequences of tensors that a model makes and takes apart again, which is done at import."""
+"""Sequences of tensors, which the import builds and takes apart."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, Tensors, of_array, refuse
 
 MAX_PARTS = 10_000
+"""Maximum number of tensors that SplitToSequence makes of parts of one size."""
 
 
 @handles("SequenceEmpty")
 def sequence_empty(g: Emitter, *, dtype: int = 1) -> Any:
-    """No tensors."""
+    """Return an empty sequence."""
     return Tensors(())
 
 
 @handles("SequenceConstruct")
 def sequence_construct(g: Emitter, *inputs: Tensor) -> Any:
-    """Tensors one after the other."""
+    """Return a sequence of the operands."""
     return Tensors(inputs)
 
 
@@ -30,7 +31,7 @@ def sequence_construct(g: Emitter, *inputs: Tensor) -> Any:
 def split_to_sequence(
     g: Emitter, x: Tensor, split: Tensor | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> Any:
-    """Parts of given sizes, or of one size, the last of which may be smaller."""
+    """Split into parts of `split` sizes or of one size; the last part may be smaller."""
     at = x.axis(axis)
     if split is None or not split.shape:
         step = 1 if split is None else split.integer("split")
@@ -53,7 +54,7 @@ def split_to_sequence(
 
 @handles("SequenceLength")
 def sequence_length(g: Emitter, sequence: Tensors) -> Any:
-    """How many tensors there are."""
+    """Return the number of tensors."""
     return of_array(np.asarray(len(sequence.members), np.int64))
 
 
@@ -66,7 +67,7 @@ def _place(sequence: Tensors, position: Tensor, count: int) -> int:
 
 @handles("SequenceAt")
 def sequence_at(g: Emitter, sequence: Tensors, position: Tensor) -> Any:
-    """The tensor at a position, which may count from the end."""
+    """Return the tensor at a position; negative positions count from the end."""
     return sequence.members[_place(sequence, position, len(sequence.members))]
 
 
@@ -74,7 +75,7 @@ def sequence_at(g: Emitter, sequence: Tensors, position: Tensor) -> Any:
 def sequence_insert(
     g: Emitter, sequence: Tensors, x: Tensor, position: Tensor | None = None
 ) -> Any:
-    """With a tensor put in before a position, or at the end."""
+    """Insert a tensor before a position, or at the end."""
     made, count = list(sequence.members), len(sequence.members)
     made.insert(count if position is None else _place(sequence, position, count + 1), x)
     return Tensors(tuple(made))
@@ -82,7 +83,7 @@ def sequence_insert(
 
 @handles("SequenceErase")
 def sequence_erase(g: Emitter, sequence: Tensors, position: Tensor | None = None) -> Any:
-    """Without the tensor at a position, or the last one."""
+    """Remove the tensor at a position, or the last one."""
     made, count = list(sequence.members), len(sequence.members)
     at = of_array(np.asarray(-1)) if position is None else position
     del made[_place(sequence, at, count)]
@@ -91,7 +92,7 @@ def sequence_erase(g: Emitter, sequence: Tensors, position: Tensor | None = None
 
 @handles("ConcatFromSequence")
 def concat_from_sequence(g: Emitter, sequence: Tensors, *, axis: int, new_axis: int = 0) -> Any:
-    """The tensors one after the other along an axis, which may be a new one."""
+    """Concatenate the tensors along an existing or new axis."""
     members = sequence.members
     if not members:
         raise BrokenModelError("its sequence has no tensors")

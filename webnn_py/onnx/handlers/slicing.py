@@ -1,4 +1,4 @@
-"""Slices, as NumPy makes them, of tensors whose sizes may be open."""
+"""Slices with NumPy's semantics, of tensors whose sizes may be open."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, listed, narrowing, refuse
 
 FAR = 1_000_000_000
-"""From here on, an end of what is open means all of it: tf2onnx writes this number."""
+"""Ends from this number on mean the end of an open dimension: tf2onnx writes it."""
 
 
 def _place(place: Any, size: Any) -> Any:
-    """A place counted from the front, between 0 and the size."""
+    """Return a slice bound counted from the front and clamped to [0, size]."""
     low, high = span(place)
-    with narrowing():  # 0 is no distance from the end
+    with narrowing():  # 0 counts from the front
         from_the_end = low < 0 and -low > high and place < 0
     if from_the_end:
         return size - least(-place, size)
@@ -27,7 +27,7 @@ def _place(place: Any, size: Any) -> Any:
 
 
 def _backwards(first: Any, last: Any, size: Any, step: int) -> tuple[Any, Any]:
-    """Lowest place and number of places of a negative step."""
+    """Return the lowest position and the length of the range that a negative step covers."""
     high = span(size)[1]
     if step == -1 and (first == -1 or first >= high - 1) and last < -high:
         return 0, size
@@ -83,7 +83,7 @@ def slice_10(
     axes: Tensor | None = None,
     steps: Tensor | None = None,
 ) -> Any:
-    """A part, with steps, as NumPy slices."""
+    """Slice with steps, as NumPy does."""
     first = starts.dimensions("starts")
     return _sliced(
         g,
@@ -99,6 +99,6 @@ def slice_10(
 def slice_1(
     g: Emitter, x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
 ) -> Any:
-    """Before opset 10."""
+    """Handle Slice before opset 10."""
     used = list(range(len(starts))) if axes is None else axes
     return _sliced(g, x, starts, ends, used, [1] * len(starts))

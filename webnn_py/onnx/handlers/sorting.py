@@ -1,4 +1,4 @@
-"""The greatest and least elements in order."""
+"""TopK: the greatest or least elements in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 
 def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
-    """The k extremes in order, the first of equals before the others, and their places."""
+    """Return the `count` extremes in order and their positions, equal elements by position."""
     at = x.axis(axis)
     size = x.shape[at]
     if not is_dimension(count) and not 0 <= count <= span(size)[1]:
@@ -26,11 +26,11 @@ def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
 def top_k(
     g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
-    """The k greatest or least elements along an axis, in order, and their places."""
+    """Return the k greatest or least elements along an axis, in order, and their positions."""
     return _top(g, x, k.dimension("k"), axis, largest)
 
 
 @handles("TopK")
 def top_k_1(g: Emitter, x: Tensor, *, k: int, axis: int = -1) -> Any:
-    """Before opset 10."""
+    """Handle TopK before opset 10."""
     return _top(g, x, k, axis, 1)

@@ -1,4 +1,4 @@
-"""Where windows of convolutions and pooling stand, in any number of dimensions."""
+"""Layout of the windows of convolutions and pooling, in any number of dimensions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ AUTO_PADS = ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How windows lie over an input.
+    """Layout of windows over an input, one value for each dimension.
 
     Attributes:
-        taps: Elements of a window along each dimension.
-        pads: The padding before and after each dimension.
-        strides: From one window to the next.
-        dilations: From one element of a window to the next.
+        taps: Number of elements of a window.
+        pads: Padding before and after the input, in elements.
+        strides: Distance from one window to the next.
+        dilations: Distance from one element of a window to the next.
     """
 
     taps: list[int]
@@ -32,20 +32,20 @@ class Windows:
 
     @property
     def reach(self) -> list[int]:
-        """From the first element of a window to behind its last."""
+        """Return the extent of a window along each dimension, dilation included."""
         return [(n - 1) * d + 1 for n, d in zip(self.taps, self.dilations, strict=True)]
 
     @property
     def is_padded(self) -> bool:
-        """Whether there is any padding."""
+        """Return whether any dimension is padded."""
         return self.pads != [(0, 0)] * len(self.pads)
 
     def unpadded(self) -> Windows:
-        """The same without padding."""
+        """Return the windows without padding."""
         return Windows(self.taps, [(0, 0)] * len(self.pads), self.strides, self.dilations)
 
     def widened(self, before: int = 0, after: int = 0) -> Windows:
-        """With so many dimensions more, along which each window is one element."""
+        """Return the windows with more dimensions, along which each has one element."""
         return Windows(
             [1] * before + self.taps + [1] * after,
             [(0, 0)] * before + self.pads + [(0, 0)] * after,
@@ -54,7 +54,7 @@ class Windows:
         )
 
     def part(self, dimensions: slice) -> Windows:
-        """Those of some of the dimensions."""
+        """Return the windows along some of the dimensions."""
         return Windows(
             self.taps[dimensions],
             self.pads[dimensions],
@@ -63,7 +63,13 @@ class Windows:
         )
 
     def counts(self, size: Sequence[int], ceil_mode: int = 0) -> list[int]:
-        """How many there are along each dimension; none begins in the padding after it."""
+        """Return the number of windows along each dimension.
+
+        With `ceil_mode`, leave out windows that begin in the padding after the input.
+
+        Raises:
+            BrokenModelError: A window is longer than the padded input.
+        """
         found = []
         for n, reach, (before, after), stride in zip(
             size, self.reach, self.pads, self.strides, strict=True
@@ -89,10 +95,10 @@ def placed(
     strides: Sequence[int] | None,
     dilations: Sequence[int] | None,
 ) -> Windows:
-    """The windows that the attributes of an operator say, over an input.
+    """Return the windows over an input, from an operator's attributes.
 
     Raises:
-        BrokenModelError: They do not fit each other.
+        BrokenModelError: The attributes do not fit each other.
     """
     check_rank(3, 10, x=x)
     size = x.shape[2:]
@@ -105,10 +111,10 @@ def placed(
 def steps_of(
     rank: int, strides: Sequence[int] | None, dilations: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
-    """Strides and dilations, or ones where there are none.
+    """Return strides and dilations, ones by default.
 
     Raises:
-        BrokenModelError: They are not one for each dimension, or below 1.
+        BrokenModelError: There is not one of each per dimension, or one is below 1.
     """
     return (
         listed("strides", strides or [1] * rank, rank, 1),
@@ -117,10 +123,10 @@ def steps_of(
 
 
 def edges(rank: int, pads: Sequence[int] | None) -> Pads:
-    """Pads before and after each dimension, or zeros where there are none.
+    """Return the padding before and after each dimension, zeros by default.
 
     Raises:
-        BrokenModelError: They are not two for each dimension.
+        BrokenModelError: There are not two values per dimension.
     """
     given = listed("pads", pads or [0] * (2 * rank), 2 * rank)
     return [(given[i], given[i + rank]) for i in range(rank)]
@@ -134,7 +140,7 @@ def padding(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Pads:
-    """The padding before and after each dimension."""
+    """Return the padding before and after each dimension, from `auto_pad` or `pads`."""
     rank = len(size)
     choice("auto_pad", auto_pad, *AUTO_PADS)
     if auto_pad in ("", "NOTSET"):
@@ -154,8 +160,11 @@ def padding(
 def overlapped(g: Emitter, x: Any, over: Windows, size: int) -> Any:
     """Sum blocks along one axis: [outer, taps, middle, blocks, inner] to [..., size, inner].
 
-    The taps of a stride lie side by side and make a row, the rows overlap. In one row after the
-    other that is longer than the step between two, each stands where it belongs one row length on.
+    Blocks of the taps within one stride do not overlap and form a row; with dilations, each tap has
+    its own row. Row k belongs k strides, or k dilations, further on than row 0.
+
+    Pad rows of length L by one such step, flatten them, and read them as rows of length L. This
+    shifts row k by k steps, so that a sum over the rows adds the overlaps.
     """
     outer, taps, middle, blocks, inner = x.shape
     (stride,), (dilation,) = over.strides, over.dilations
