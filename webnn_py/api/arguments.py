@@ -1,4 +1,4 @@
-"""Arguments: what an execution was given, checked, in the order of its graph."""
+"""Arguments: the validated inputs and outputs of one execution."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from webnn_py.api.tensor_memory import TensorMemory
 
 @dataclass(slots=True)
 class Arguments:
-    """What an execution was given, checked, in the order of the graph.
+    """Validated inputs and outputs of one execution, in the order of the graph.
 
     Attributes:
-        inputs: Each an array, the memory of a tensor, or what the engine's device takes.
-        outputs: The same, or None where the engine is to make an array.
-        given: The outputs as the user gave them; None for those that were not.
-        names: Of the outputs.
+        inputs: For each input an array, the memory of a tensor, or a resource of the device.
+        outputs: For each output the same, or None if the engine allocates an array.
+        given: For each output the user's object, or None if the user passed none.
+        names: Names of the outputs.
         reads: The tensors among the inputs.
         writes: The tensors among the outputs.
         on_tensors: Whether there are tensors, so that the run keeps the context's order.
-        writes_given: Whether anything is written that others see.
+        writes_given: Whether the run writes to an object of the user's.
     """
 
     inputs: Sequence[Any]
@@ -46,17 +46,17 @@ class Arguments:
                 break
 
     def hand_over(self) -> Sequence[Any]:
-        """The inputs, which are not kept here any more: who has them lets them go when it can."""
+        """Return the inputs and drop the references here, so that the caller can free them early."""
         inputs, self.inputs = self.inputs, ()
         return inputs
 
     @property
     def only_tensors(self) -> bool:
-        """Whether nothing else is given, and nothing comes back in host memory."""
+        """Whether all inputs and outputs are tensors, so that nothing returns to host memory."""
         return len(self.reads) == self._count and len(self.writes) == len(self.outputs)
 
     def results(self, written: Sequence[Any]) -> dict[str, Any]:
-        """What a run returns: what was given where it can be, else what was written."""
+        """Return a run's outputs by name: the user's array or tensor, else the array written."""
         if not self.writes_given:
             return dict(zip(self.names, written, strict=True))
         return {

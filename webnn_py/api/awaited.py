@@ -1,4 +1,4 @@
-"""MLAwaitedExecution: the awaited mode."""
+"""MLAwaitedExecution, the awaited execution mode of CPU and GPU contexts."""
 
 from __future__ import annotations
 
@@ -37,25 +37,28 @@ from webnn_py.ordering.unordered import UnorderedRun
 
 
 class MLAwaitedExecution(Unpicklable, Suggesting):
-    """Runs graphs without blocking the event loop, on CPU and GPU contexts.
+    """Execution of graphs without blocking the event loop, on CPU and GPU contexts.
 
-    Any number of computations may be awaited at once, under asyncio or trio. With `batch`, those of
-    one graph are joined into one run along its open dimension of that name, and each gets its own
-    results as if it had run alone.
+    Any number of computations may be awaited at once, under asyncio or trio. `batch` enables
+    dynamic batching: concurrent computes of one graph are joined into one run along its open
+    dimension of that name. Each compute gets its own results, as if it had run alone.
 
     Args:
-        context: Where the graphs were built.
-        batch: The open dimension to join computes along, which each graph must have. Not joined are
-            computes on tensors and resources of a GPU, those with `sync`, and those that differ in
-            other open sizes or in the contents of inputs without it.
-        max_batch: Largest size of the dimension in a joined run, at least 1. What is larger alone
-            is not joined. Of no meaning without `batch`, as `max_delay`.
-        max_delay: How many seconds a compute waits for others, at least 0. What waits when a run
-            begins is joined in any case, and under load that is enough.
+        context: The context that built the graphs.
+        batch: Name of the open dimension to join computes along, which each graph must have.
+            Computes on tensors or GPU resources and computes with `sync` are not joined. Computes
+            are joined only if their other open sizes are equal, and the contents of their inputs
+            without this dimension.
+        max_batch: Largest size of the dimension in a joined run, at least 1. A compute that is
+            larger by itself is not joined. Has no effect without `batch`.
+        max_delay: Seconds that a compute waits for others, at least 0. A run joins the computes
+            that wait when it begins in any case; under load that suffices. Has no effect without
+            `batch`.
 
     Raises:
-        ValidationError: `context` is no MLContext, or an option is not of its type or range.
-        ContextLostError: It is lost.
+        ValidationError: `context` is not an MLContext, or an option has a wrong type or is out of
+            range.
+        ContextLostError: The context is lost.
 
     Source: WebNN 2022, "MLAwaitedExecution"; `batch`: webnn_py, spec/execution.md, "Batching".
     """
@@ -78,38 +81,39 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         outputs: Mapping[str, Any] | None = None,
         sync: Iterable[TimelinePoint] = (),
     ) -> Coroutine[Any, Any, dict[str, np.ndarray[Any, Any]]]:
-        """Run the graph; the await gives its outputs by name.
+        """Run the graph; the await returns its outputs by name.
 
-        Inputs in host memory are read before this returns: changing them afterwards changes
-        nothing. The work begins with the await. A cancelled await leaves the given outputs either
-        untouched or whole, and the context usable; it waits for nothing but what is being written
-        into them. What the run signals is reached when the await returns; waits for it fail if the
-        run is cancelled before it began.
+        Inputs in host memory are read before this returns, so later changes to them have no
+        effect. The work begins with the await. A cancelled await leaves your outputs either
+        untouched or completely written, and the context usable. It waits only for a write to them
+        that is in progress. When the await returns, the timelines have reached the points that the
+        run signals. If the run is cancelled before it begins, waits for these points fail.
 
         Args:
             graph: Built by this context.
-            inputs: Every input by name, as `MLExecution.compute` takes it; on GPU contexts as
-                `MLCommandEncoder.dispatch` does.
-            outputs: What to write into, by name, as there; on GPU contexts arrays, too. Outputs not
-                given are allocated, as arrays.
+            inputs: Every input by name, as in `MLExecution.compute`; on GPU contexts as in
+                `MLCommandEncoder.dispatch`.
+            outputs: Destinations by name, likewise; GPU contexts accept arrays, too. Missing
+                outputs are allocated as arrays.
             sync: Timeline points that the run waits for and signals. Runs on tensors keep the
                 context's order; others begin as soon as their own waits are met.
 
         Returns:
-            Every output by name: what was given, else arrays of the output's data type and shape.
+            Every output by name: your destination, else an array of the output's data type and
+            shape.
 
         Raises:
-            ValidationError: `graph` is no MLGraph, a timeline point does not fit, the graph has no
-                open dimension `batch`, or an operator mixes what lies along it. This and all that
-                follows is raised by the await.
+            ValidationError: `graph` is not an MLGraph, a timeline point does not fit, the graph has
+                no open dimension `batch`, or an operator mixes elements along it. The await raises
+                this and all errors below.
             DataError: A name, data type, size, format, context or device does not fit; nothing has
                 run.
-            InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
-                that becomes a constant by commands not submitted yet.
-            NotSupportedError: More bytes than a buffer of the device can have, or with a texture
-                than it binds at once.
-            OperationError: The engine or the device failed, or what the run waits for did.
-            ContextLostError: The context is lost, also while this waits.
+            InvalidStateError: The graph is destroyed, a tensor is exported, or an input is missing
+                that commands not submitted yet turn into a constant.
+            NotSupportedError: A tensor has more bytes than a buffer of the device can have, or
+                with a texture more than the device can bind at once.
+            OperationError: The engine or the device failed, or work that the run waits for failed.
+            ContextLostError: The context is lost, before or during the wait.
 
         Source: WebNN 2022, "MLAwaitedExecution", "compute(graph, inputs, outputs)"; cancelling and
         `sync`: webnn_py, spec/execution.md, "MLAwaitedExecution".
@@ -144,7 +148,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         outputs: Any,
         private: bool = True,
     ) -> Arguments:
-        """What is given, checked; for later, or not `private`: for a run that starts now."""
+        """Return the checked arguments; `private` copies inputs, for a run that starts later."""
         session = self._session
         if session.device is None:
             return signature.on_host(session, inputs, outputs, private=True)
@@ -156,7 +160,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
     def _run(
         self, executable: Executable, signature: Signature, given: Arguments, waits: Points
     ) -> Coroutine[Any, Any, dict[str, Any]]:
-        """A run of what is compiled: in the context's order only where others see what it does."""
+        """Run an executable; keep the context's order only if others can see the effects."""
         session = self._session
         if isinstance(executable, HostExecutable):
             if not (waits or given.on_tensors or given.writes_given):
@@ -178,7 +182,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         given: Arguments,
         waits: Points,
     ) -> dict[str, Any]:
-        """A run with others, or `alone` if it cannot be joined."""
+        """Run joined with other computes, or `alone` if the compute cannot be joined."""
         session = self._session
         try:
             session.check_alive()
@@ -214,15 +218,15 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         waits: Points,
         check: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """A run with sizes that the graph may have to be compiled for first, on another thread.
+        """Run the graph, after compiling it for these sizes on the build thread if needed.
 
         Args:
-            executables: Of the graph, which may be destroyed by then.
-            signature: Of the graph, for its sizes.
-            sizes: Its open sizes.
-            given: What is to be read and written.
-            waits: What the run waits for and signals.
-            check: Called before, on that thread.
+            executables: Cache of the graph's executables; outlives the graph.
+            signature: Signature of the graph for these sizes.
+            sizes: Sizes of the open dimensions.
+            given: Inputs and outputs of the run.
+            waits: Timeline points that the run waits for and signals.
+            check: Called before the compilation, on the build thread.
         """
         session = self._session
         prepared = None if check else executables.find(sizes)
@@ -240,12 +244,12 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         return await self._run(prepared.executable, signature, given, waits)
 
     def _reads_device(self, given: Arguments) -> bool:
-        """Whether resources of the device are read."""
+        """Whether an input is a resource of the device."""
         session = self._session
         return session.device is not None and any(map(session.engine.takes, given.inputs))
 
 
-# Python calls a coroutine that nobody awaits by the name of its function: that of the call.
+# Python's warning about a coroutine never awaited should name the public method.
 for _called in (
     computed,
     finished,
@@ -257,7 +261,7 @@ for _called in (
 
 
 async def _led(request: Request) -> Request:
-    """A request that has ended; if it comes first, it has the run made."""
+    """Await a request, leading the joined run if it is the first of it; return the request."""
     try:
         if request.leads:
             await request.lead()
@@ -271,6 +275,6 @@ async def _led(request: Request) -> Request:
 def _started(
     signature: Signature, outputs: Sequence[Any], executable: Executable, inputs: Sequence[Any]
 ) -> AwaitedRun:
-    """One run, which begins when it is told to."""
+    """Return a run that its `begin` starts."""
     on_host = isinstance(executable, HostExecutable)
     return executable.start(inputs, signature.with_outputs(outputs) if on_host else outputs)

@@ -1,4 +1,4 @@
-"""MLGraphBuilder: records operators and builds a graph from them."""
+"""MLGraphBuilder, which records operators and builds a graph from them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from webnn_py.ops.operand import MLOperand, NodeBuilder
 
 
 class MLGraphBuilder(Unpicklable, Suggesting, Operators):
-    """Records a graph of operators and builds it, once.
+    """Builder that records operators and builds one graph from them.
 
     Args:
-        context: Where the graph will run.
-        dimensions: Bounds of open sizes, by name: (lowest, highest), None for no highest one; or a
-            size, with which the name is not open any more. 1 to 2,147,483,647 if not given.
+        context: The context that will run the graph.
+        dimensions: Bounds of the open dimensions, by name: (lowest, highest), with None for no
+            upper bound. A single size fixes the dimension. The default is 1 to 2,147,483,647.
 
     Raises:
-        ValidationError: It is no MLContext, or the bounds are none.
-        ContextLostError: It is lost.
+        ValidationError: `context` is not an MLContext, or the bounds are not valid.
+        ContextLostError: The context is lost.
 
     Source: WebNN 2026, "MLGraphBuilder interface".
     """
@@ -62,18 +62,19 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         data_type: MLOperandDataType | MLOperandDescriptor,
         shape: Sequence[int | str] | None = None,
     ) -> MLOperand:
-        """A named operand that is given at each execution.
+        """Add a named input, whose value each execution supplies.
 
         Args:
-            name: Not empty, and not used before.
-            data_type: The data type's name, or an MLOperandDescriptor, which gives the shape too;
-                int4 and uint4 are for constants alone.
-            shape: The dimensions, each at least 1; a scalar if not given. A name is an open size,
-                equal wherever it recurs in this builder; -1 is one without a name.
+            name: Name of the input, not empty and not used before.
+            data_type: Name of the data type, or an MLOperandDescriptor, which also has the shape.
+                int4 and uint4 are for constants only.
+            shape: The dimensions, each at least 1; a scalar by default. A string names an open
+                dimension, which has the same size wherever it recurs in this builder. -1 is an
+                open dimension without a name.
 
         Raises:
             ValidationError: The name, data type or shape is not valid.
-            InvalidStateError: The builder has built.
+            InvalidStateError: The builder has already built its graph.
             ContextLostError: The context is lost.
 
         Source: WebNN 2026, "input operands".
@@ -97,20 +98,20 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         *,
         name: str = "",
     ) -> MLOperand:
-        """An operand whose contents are known now; they are copied, those of an MLTensor shared.
+        """Add a constant; its contents are copied, but those of an MLTensor are shared.
 
         Args:
             value: A NumPy array, a number that the data type holds, bytes or anything with the
                 buffer protocol or `__dlpack__`, or a constant MLTensor of the same context. int4
                 and uint4 are packed, two to a byte, the low nibble first.
-            data_type: The array's own if not given; a number or raw bytes need it. An
-                MLOperandDescriptor gives the shape too.
-            shape: The array's own if not given; of a number that of a scalar.
-            name: What listings call it, with a number behind it where that is taken.
+            data_type: The array's data type by default; required for a number or raw bytes. An
+                MLOperandDescriptor also has the shape.
+            shape: The array's shape by default; a scalar for a number.
+            name: Name of the constant in listings; a number is appended if the name is taken.
 
         Raises:
-            ValidationError: The contents do not fit data type and shape.
-            InvalidStateError: The builder has built.
+            ValidationError: The contents do not fit the data type and shape.
+            InvalidStateError: The builder has already built its graph.
             OperationError: There is no memory left.
             ContextLostError: The context is lost.
 
@@ -129,7 +130,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         data_type: MLOperandDataType | MLOperandDescriptor | None,
         shape: Sequence[int] | None,
     ) -> tuple[Array, MLOperandDataType]:
-        """A constant's contents, which nobody else may change, and its data type."""
+        """Return the private contents of a constant, and its data type."""
         if isinstance(value, MLTensor):
             memory = memory_of(value, "tensor")
             if memory.session is not self._nodes.session:
@@ -149,18 +150,20 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
     def build_sync(
         self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
     ) -> MLGraph:
-        """Compile the graph up to `outputs`; blocks until the engine is ready.
+        """Compile the graph that computes `outputs`; block until the engine is ready.
 
         Args:
-            outputs: Names and operands of the results; an input or constant needs an `identity`.
-            progress: Called with how many pipelines are made and of how many, on the calling
-                thread; what it raises ends the build. Not called where there is nothing to make.
+            outputs: Operands of the results, by name; pass an input or constant through an
+                `identity`.
+            progress: Called on the calling thread with the number of finished pipelines and their
+                total. An exception that it raises ends the build. It is not called if there are no
+                pipelines to create.
 
         Raises:
-            ValidationError: No outputs, an empty name, an operand that cannot be an output, or a
-                name in `dimensions` that stands in the shape of no input.
-            InvalidStateError: The builder has built before.
-            NotSupportedError: The graph needs more than the device has, such as larger buffers.
+            ValidationError: There are no outputs, a name is empty, an operand cannot be an output,
+                or a name in `dimensions` occurs in the shape of no input.
+            InvalidStateError: The builder has already built its graph.
+            NotSupportedError: The graph needs more than the device offers, such as larger buffers.
             OperationError: The engine or device could not compile the graph.
             ContextLostError: The context is lost.
 
@@ -173,14 +176,16 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
     async def build_async(
         self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
     ) -> MLGraph:
-        """As `build_sync`, on a thread of the context: the event loop is never blocked.
+        """Build the graph on a thread of the context, so that the event loop is never blocked.
 
-        If the await is cancelled, what is being compiled is not used, and what is not compiled yet
-        will not be. The builder has been used then, too, as by a build that fails.
+        Cancelling the await discards a compilation in progress, and one that has not begun never
+        begins. The builder is used up afterwards, as after a build that fails.
 
         Args:
-            outputs: Names and operands of the results; an input or constant needs an `identity`.
-            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
+            outputs: Operands of the results, by name; pass an input or constant through an
+                `identity`.
+            progress: As in `build_sync`, but called on that thread. Use
+                `loop.call_soon_threadsafe` to reach the event loop.
 
         Raises:
             MLError: As `build_sync`.
@@ -201,27 +206,27 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
 
 
 def recorded(builder: MLGraphBuilder, outputs: Mapping[str, MLOperand]) -> Graph:
-    """The recipe of a builder up to `outputs`; raises as `build_sync`, and nothing is compiled."""
+    """Return the uncompiled graph that computes `outputs`; raise as `build_sync` does."""
     return builder._nodes.finish(outputs)
 
 
 def check_made_by(builder: MLGraphBuilder, operand: MLOperand, name: str) -> None:
-    """An operand is of a builder.
+    """Check that an operand belongs to a builder.
 
     Raises:
-        ValidationError: It is of another one.
+        ValidationError: The operand belongs to another builder.
     """
     builder._nodes.check_operand(operand, name)
 
 
 def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
-    """What a constant of a builder holds; None of another operand."""
+    """Return the contents of a constant operand, None for any other operand."""
     contents: Array | None = builder._nodes.array_of(operand)
     return contents
 
 
 def keeps_what_it_is_given(builder: MLGraphBuilder) -> bool:
-    """Whether constants stay in the memory of bytes that they are made of."""
+    """Whether constants keep using the memory of the bytes that they are created from."""
     return not builder._nodes.session.engine.has_own_weights
 
 

@@ -1,4 +1,4 @@
-"""A built graph: its recipe, its signature, and the executables made of it."""
+"""CompiledGraph: a built graph with its recipe, its signature and its executables."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from webnn_py.ir import Graph
 
 DESTROYED = "this MLGraph is destroyed"
 MOST_SHAPES = 64
-"""Shapes of arrays from which it is remembered what sizes follow."""
+"""Maximum entries of the cache from input shapes to open sizes."""
 
 
 class CompiledGraph:
-    """A graph that was built by a context, and what runs it there.
+    """Graph built by a context, and a cache of its executables by open sizes.
 
     Args:
-        session: The context's.
-        recipe: The graph as the user gave it.
-        compile: Compiles it where it has no open dimensions, if not as the session does.
+        session: Session of the context.
+        recipe: The graph as recorded, before any pass.
+        compile: Compiles a graph without open dimensions; `Session.compile` by default.
 
     Attributes:
-        signature: What its executions are given.
-        bound: The inputs that `initialize_graph` made constant.
+        signature: Inputs and outputs of the executions.
+        bound: The inputs that `initialize_graph` turned into constants.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class CompiledGraph:
         self.bound = BoundInputs()
         self._recipe: Graph | None = recipe
         self.is_open = bool(recipe.open_sizes)
-        # Without a way from it back to this object, whose memory goes when nobody has it any more.
+        # No reference back to this object: a cycle would delay the release of its memory.
         prepare = (
             prepare_open(session, recipe)
             if self.is_open
             else lambda *_: Prepared.of(*(compile or session.compile)(recipe))
         )
-        self._wanted = wanted = set[Sizes]()  # with kernels that are meant for them
+        self._wanted = wanted = set[Sizes]()  # sizes that need kernels compiled for them, not for far sizes
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:
             with gil_yield.awaited():
@@ -78,7 +78,7 @@ class CompiledGraph:
         self._listing: Listing | str = (
             str(recipe) if self.is_open else self._prepared.get(()).listing
         )
-        self._fixed: dict[Hashable, tuple[Signature, Sizes]] = {}  # by the shapes of arrays
+        self._fixed: dict[Hashable, tuple[Signature, Sizes]] = {}  # by input shapes
         session.has(self)
 
     def fixed(
@@ -87,12 +87,12 @@ class CompiledGraph:
         error: type[MLError] = DataError,
         constants: Constants | None = None,
     ) -> tuple[Signature, Sizes]:
-        """What an execution with these inputs is given, and the sizes that follow from them.
+        """Return the signature with open dimensions bound by these inputs, and their sizes.
 
         Args:
-            inputs: What it is given, by name.
-            error: What to raise.
-            constants: The inputs that are constants for it, if not those of the graph.
+            inputs: Inputs of the execution, by name.
+            error: Type of the error to raise.
+            constants: Inputs that are constants in this execution; by default those of the graph.
 
         Raises:
             DataError: (or `error`) Open sizes do not follow from the inputs, or contradict.
@@ -115,23 +115,23 @@ class CompiledGraph:
         return found
 
     def signature_at(self, sizes: Sizes) -> Signature:
-        """What an execution with these sizes is given."""
+        """Return the signature with open dimensions bound to `sizes`."""
         return self._signatures.get(sizes)
 
     def prepare(self, sizes: object) -> None:
-        """Compile for these sizes; raises as `MLGraph.prepare_sync`."""
+        """Compile for these sizes; raise as `MLGraph.prepare_sync` does."""
         numbers = check_sizes(self.recipe.open_sizes, sizes)
         self._improved(tuple(sorted(numbers.items())))
 
     def profile(self, inputs: Mapping[str, Any], runs: int) -> MLProfile:
-        """Run it several times and measure; raises as `MLGraph.profile`."""
+        """Run the graph several times and measure; raise as `MLGraph.profile` does."""
         self.check_usable(self.session)
         signature, sizes = self.fixed(inputs)
         executable = self._improved(sizes).executable
         return measure(self.session, signature, executable, self.bound, inputs, runs)
 
     def _improved(self, sizes: Sizes) -> Prepared:
-        """Compiled for some sizes, and not for ones far from them."""
+        """Return the graph compiled for these sizes, recompiled if its kernels suit far sizes."""
         executables = self.check_usable(self.session)
         self._wanted.add(sizes)
         try:
@@ -146,7 +146,7 @@ class CompiledGraph:
 
     @property
     def recipe(self) -> Graph:
-        """The graph as the user gave it, before any pass.
+        """Return the graph as recorded, before any pass.
 
         Raises:
             InvalidStateError: The graph is destroyed.
@@ -158,15 +158,15 @@ class CompiledGraph:
 
     @property
     def destroyed(self) -> bool:
-        """Whether its memory was given back."""
+        """Whether `destroy` released the memory."""
         return self._recipe is None
 
     def executable(self, session: Session, sizes: Sizes = ()) -> Executable:
-        """What runs, if the graph can run on a context now.
+        """Return the executable for these sizes, after checking that the graph can run now.
 
         Args:
-            session: The context's.
-            sizes: The graph's open sizes.
+            session: Session of the context that runs the graph.
+            sizes: Sizes of the graph's open dimensions.
 
         Raises:
             ContextLostError: The context is destroyed or lost.
@@ -178,14 +178,14 @@ class CompiledGraph:
     def check_usable(
         self, session: Session, error: type[MLError] = DataError
     ) -> LRUCache[Prepared]:
-        """The executables, if the graph can run on a context now.
+        """Return the cache of executables, after checking that the graph can run now.
 
         Args:
-            session: The context's.
-            error: What to raise for a graph of another context.
+            session: Session of the context that runs the graph.
+            error: Type of the error for a graph of another context.
 
         Raises:
-            MLError: As `executable`.
+            MLError: As in `executable`.
         """
         if not session.alive:
             session.check_alive()
@@ -198,35 +198,35 @@ class CompiledGraph:
         return prepared
 
     def destroy(self) -> None:
-        """Give back memory and device objects; work that is under way still completes."""
+        """Release memory and device objects; runs in flight still complete."""
         self._listing = str(self._listing)  # without the constants' contents
         self._recipe = self._prepared = None
         self.bound.release()
 
     def release(self) -> None:
-        """Give back memory and device objects; the context is gone, and the recipe can be saved."""
+        """Release memory after the loss of the context; the recipe can still be saved."""
         self._prepared = None
         self.bound.release()
 
     def __str__(self) -> str:
-        """The listing of what runs; also once it is destroyed."""
+        """Return the listing of the graph as it runs, also after `destroy`."""
         return str(self._listing)
 
 
 def _go_on_later(
     session: Session, executables: LRUCache[Prepared], sizes: Sizes, found: Prepared
 ) -> None:
-    """Compile more, while runs use what there is; left when the graph goes."""
+    """Compile better kernels in the background, until the graph is collected."""
     kept, before = weakref.ref(executables), weakref.ref(found)
 
     def improve() -> None:
-        """Not if nobody has it any more when its turn comes."""
+        """Replace the cache entry, unless the graph or the entry is gone by now."""
         there, prepared = kept(), before()
         if there is None or prepared is None or there.find(sizes) is not prepared:
             return
         compiled = prepared.improve
         assert compiled is not None
-        del there, prepared  # the end of the one tells that this is needless, the other has memory
+        del there, prepared  # a reference would keep the cache and its memory alive meanwhile
         made = compiled()
         if (there := kept()) is not None and (prepared := before()) is not None:
             there.replace(sizes, prepared, made)
@@ -237,7 +237,7 @@ def _go_on_later(
 
 
 def _shapes(inputs: object) -> Hashable:
-    """The shapes of arrays by name, where all inputs are arrays; else None."""
+    """Return the input shapes by name if all inputs are NumPy arrays, else None."""
     if type(inputs) is not dict:
         return None
     shapes: list[Hashable] = []

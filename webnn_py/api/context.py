@@ -1,4 +1,4 @@
-"""MLContext: where graphs are built and run, and tensors live."""
+"""MLContext, which builds and runs graphs and owns tensors."""
 
 from __future__ import annotations
 
@@ -36,53 +36,54 @@ from webnn_py.ordering.timeline import TimelinePoint, points, seconds_of
 
 
 class MLContext(Slicing, Loading, Unpicklable, Suggesting):
-    """Where graphs are built and run, and tensors live. `ml` makes it.
+    """Execution context that builds and runs graphs and owns tensors. Create it with `ml`.
 
-    All work on its tensors is ordered on the context's own timeline: it runs as if one piece after
-    the other, but what waits for a timeline holds back only what shares memory with it. As a
-    context manager, it is destroyed at the end of the block. In a child process that was forked
-    after it was made, its calls raise an InvalidStateError.
+    The context orders all work on its tensors on its own timeline, as if operations ran one after
+    the other. An operation that waits for a timeline delays only operations that share memory with
+    it. Used as a context manager, the context is destroyed at the end of the block. In a child
+    process that was forked after its creation, its calls raise an InvalidStateError.
 
     Source: WebNN 2026, "MLContext interface"; webnn_py, spec/execution.md, "Child processes".
     """
 
     @property
     def device_type(self) -> MLDeviceType:
-        """Where graphs run: "cpu" or "gpu"."""
+        """Return the device type that graphs run on: "cpu" or "gpu"."""
         return self._session.device_type
 
     @property
     def accelerated(self) -> bool:
-        """Whether a hardware GPU does the work."""
+        """Whether graphs run on a hardware GPU."""
         return self._session.engine.accelerated
 
     @property
     def device(self) -> Any:
-        """The wgpu.GPUDevice of a GPU context, else None."""
+        """Return the wgpu.GPUDevice of a GPU context, None on the CPU."""
         return self._session.device
 
     @property
     def engine(self) -> str:
-        """Name of the engine that runs the graphs; on a CPU the reference runs what it does not.
+        """Return the name of the engine that runs the graphs.
 
-        With engine="fastest" it is that of the graph built last, "fastest" until there is one.
+        On a CPU, the reference engine runs the operators that this engine does not support. With
+        engine="fastest", it is the engine of the graph built last, and "fastest" before that.
         """
         return self._session.engine.name
 
     @property
     def lost(self) -> MLPromise[MLContextLostInfo]:
-        """Gives an MLContextLostInfo when the context is lost; it never fails.
+        """Return a promise of the MLContextLostInfo at the loss of the context; it never fails.
 
         Source: WebNN 2026, "MLContext interface", "Errors".
         """
         return MLPromise(self._session.lost)
 
     def destroy(self) -> None:
-        """Lose the context: what is not done fails, nothing new is accepted. Harmless twice.
+        """Lose the context: pending work fails, and new work is refused. Harmless twice.
 
-        The memory of its tensors, graphs and programs is given back, whoever still has them; graphs
-        can still be saved. Called by a finalizer or signal handler in the midst of another call, it
-        does so once that call can go on.
+        The memory of its tensors, graphs and programs is released even while you hold references
+        to them; graphs can still be saved. If a finalizer or signal handler calls this in the
+        midst of another call on the context, the loss happens once that call can go on.
 
         Source: WebNN 2026, "MLContext interface", "destroy()".
         """
@@ -104,12 +105,13 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         self.destroy()
 
     def op_support_limits(self) -> dict[str, Any]:
-        """What this context runs: data types and ranks, by operator and operand.
+        """Return the data types and ranks that this context supports, by operator and operand.
 
         Returns:
             `preferred_input_layout`, `max_tensor_byte_length` in bytes, `input`, `constant` and
-            `output` (each with `data_types`, a list of names, and `rank_range`, with `min` and
-            `max`), and for every operator, by its name here, its operands and `output` likewise.
+            `output`, each with `data_types`, a list of names, and `rank_range`, with `min` and
+            `max`. Every operator has an entry under its webnn_py name, with the same fields for
+            its operands and its `output`.
 
         Source: WebNN 2026, "opSupportLimits()".
         """
@@ -124,20 +126,20 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         writable: bool = False,
         exportable: bool = False,
     ) -> MLTensor:
-        """Make a tensor of zeros.
+        """Create a tensor of zeros.
 
         Args:
-            data_type: The data type's name, or an MLOperandDescriptor, which gives the shape too;
-                int4 and uint4 are for constants alone.
-            shape: The dimensions, each at least 1; a scalar if not given.
+            data_type: Name of the data type, or an MLOperandDescriptor, which also has the shape.
+                int4 and uint4 are for constants only.
+            shape: The dimensions, each at least 1; a scalar by default.
             readable: Allow `read_tensor_sync` and `_async`.
             writable: Allow `write_tensor`.
             exportable: Allow `export_to_gpu`; GPU contexts only.
 
         Raises:
-            ValidationError: Data type, shape or an option is not valid.
-            NotSupportedError: `exportable` on a CPU context, or more bytes than a buffer of the
-                device can have.
+            ValidationError: The data type, the shape or an option is not valid.
+            NotSupportedError: `exportable` is set on a CPU context, or the tensor has more bytes
+                than a buffer of the device can have.
             OperationError: There is no memory left.
             ContextLostError: The context is lost.
 
@@ -155,7 +157,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         writable: bool = False,
         exportable: bool = False,
     ) -> MLTensor:
-        """As `create_tensor_sync`; it does not suspend.
+        """Create a tensor as `create_tensor_sync` does; the await does not suspend.
 
         Raises:
             MLError: As `create_tensor_sync`.
@@ -172,14 +174,14 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         data_type: MLOperandDataType | MLOperandDescriptor | None = None,
         shape: Sequence[int] | None = None,
     ) -> MLTensor:
-        """Make a tensor whose contents never change, for `MLGraphBuilder.constant`.
+        """Create a tensor whose contents never change, for `MLGraphBuilder.constant`.
 
         Args:
             value: A NumPy array, a number, bytes or anything with the buffer protocol or
                 `__dlpack__`; it is copied.
-            data_type: The array's own if not given; a number or raw bytes need it. An
-                MLOperandDescriptor gives the shape too.
-            shape: The array's own if not given.
+            data_type: The array's data type by default; required for a number or raw bytes. An
+                MLOperandDescriptor also has the shape.
+            shape: The array's shape by default.
 
         Raises:
             ValidationError: The contents do not fit data type and shape.
@@ -196,7 +198,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         data_type: MLOperandDataType | MLOperandDescriptor | None = None,
         shape: Sequence[int] | None = None,
     ) -> MLTensor:
-        """As `create_constant_tensor_sync`; it does not suspend.
+        """Create a constant as `create_constant_tensor_sync` does, without suspending.
 
         Raises:
             MLError: As `create_constant_tensor_sync`.
@@ -206,19 +208,19 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         return self.create_constant_tensor_sync(value, data_type, shape)
 
     def write_tensor(self, tensor: MLTensor, value: Any) -> None:
-        """Write host memory into a tensor, in order; `value` is copied before this returns.
+        """Write host memory into a tensor, in submission order; copy `value` before returning.
 
-        Where work that is not done keeps many such copies it waits first, for little on a thread
-        that is running an event loop.
+        If pending work holds many such copies, the call waits for some of it first (back-pressure).
+        On a thread that is running an event loop this wait is short.
 
         Args:
             tensor: A writable tensor of this context.
-            value: An array of its data type and shape (or flat, with all its elements), or a buffer
-                of its size in bytes.
+            value: An array of the tensor's data type and shape, a flat array of all its elements,
+                or a buffer of its size in bytes.
 
         Raises:
-            ValidationError: The tensor is not writable, destroyed or another context's, or `value`
-                does not fit.
+            ValidationError: The tensor is not writable, is destroyed or belongs to another
+                context, or `value` does not fit.
             InvalidStateError: The tensor is exported.
             OperationError: There is no memory left for the copy.
             ContextLostError: The context is lost.
@@ -230,32 +232,32 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
     def read_tensor_sync(
         self, tensor: MLTensor, out: Any = None, *, timeout: float | None = None
     ) -> Array:
-        """The contents of a tensor after all work submitted before; blocks until it is done.
+        """Return the contents of a tensor after all work submitted before; block until then.
 
-        Work that was submitted before and waits for a timeline is waited for, too: where only this
-        thread would signal that, see `timeout`.
+        This includes earlier work that waits for a timeline. If only this thread would signal that
+        timeline, the call would never return: set `timeout`.
 
         Args:
             tensor: A readable tensor of this context.
-            out: An array of the tensor's data type and shape to write into, or a 1-D array or
-                buffer; if that is larger, its beginning is written.
-            timeout: Seconds to wait at most; forever if not given. Behind them the read is taken
-                back, and `out` is untouched or whole.
+            out: Destination: an array of the tensor's data type and shape, or a 1-D array or
+                buffer. If a 1-D array or buffer is larger, only its beginning is written.
+            timeout: Maximum wait in seconds; unlimited by default. After that the read is
+                cancelled, and `out` is either untouched or completely written.
 
         Returns:
-            `out` if that is an array, else an array of the tensor's data type and shape, over the
-            memory of `out` or new.
+            `out` if it is an array. Else an array of the tensor's data type and shape, new or over
+            the memory of `out`.
 
         Raises:
-            ValidationError: The tensor is not readable, destroyed or another context's, or `out`
-                does not fit.
+            ValidationError: The tensor is not readable, is destroyed or belongs to another
+                context, or `out` does not fit.
             InvalidStateError: This thread is running an event loop: use `read_tensor_async`. Or a
                 finalizer or signal handler calls this in the midst of another call on this thread.
                 Or the tensor is exported.
-            WaitTimeoutError: (a TimeoutError) It was not done in time; says what it waits for.
-            OperationError: The work that was to write the contents failed, or there is no memory
-                left.
-            ContextLostError: The context is lost, also while this waits.
+            WaitTimeoutError: (a TimeoutError) The read did not finish in time; the message names
+                what it waits for.
+            OperationError: The work that writes the contents failed, or there is no memory left.
+            ContextLostError: The context is lost, before or during the wait.
 
         Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
         """
@@ -269,10 +271,12 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
     async def read_tensor_async(
         self, tensor: MLTensor, out: Any = None, *, timeout: float | None = None
     ) -> Array:
-        """As `read_tensor_sync`, awaited. If the await is cancelled, `out` is untouched or whole.
+        """Read a tensor as `read_tensor_sync` does, without blocking the event loop.
+
+        If the await is cancelled, `out` is either untouched or completely written.
 
         Raises:
-            MLError: As `read_tensor_sync`, but for the event loop, which it does not block.
+            MLError: As `read_tensor_sync`, except the error about the event loop.
 
         Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
         """
@@ -288,21 +292,23 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         outputs: Mapping[str, MLTensor],
         sync: Iterable[TimelinePoint] = (),
     ) -> None:
-        """Run a graph from tensors to tensors, in order; returns at once.
+        """Run a graph from tensors to tensors, in submission order; return at once.
 
-        If the work fails later, so do reads of its outputs and waits for what it was to signal.
+        If the work fails later, reads of its outputs fail too, and so do waits for the timeline
+        points that it was to signal.
 
         Args:
             graph: Built by this context.
-            inputs: A tensor of this context for every input, by name, of just its data type and
-                shape.
-            outputs: The same for every output; none of them is given twice, nor as an input.
+            inputs: A tensor of this context for every input, by name, with exactly the input's
+                data type and shape.
+            outputs: A tensor for every output, likewise. No tensor may occur twice, or also as an
+                input.
             sync: Timeline points that the work waits for and signals.
 
         Raises:
             ValidationError: A name, data type, shape, context or timeline point does not fit.
-            InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
-                that becomes a constant by commands not submitted yet.
+            InvalidStateError: The graph is destroyed, a tensor is exported, or an input is missing
+                that commands not submitted yet turn into a constant.
             ContextLostError: The context is lost.
 
         Source: WebNN 2026, "dispatch()"; for `sync` webnn_py, spec/deviations.md, D24.
@@ -331,14 +337,14 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.
 
         Args:
-            command_buffers: wgpu.GPUCommandBuffers of `device`, each to be submitted once.
+            command_buffers: wgpu.GPUCommandBuffers of `device`; each can be submitted once.
             sync: Timeline points that they wait for and signal.
 
         Raises:
             InvalidStateError: This is a CPU context.
-            ValidationError: Not a list of command buffers of this device, submitted before, or they
-                use a buffer or texture that is destroyed or mapped; or a timeline point does not
-                fit.
+            ValidationError: This is not a list of command buffers of this device, one was
+                submitted before, or one uses a buffer or texture that is destroyed or mapped. Or a
+                timeline point does not fit.
             OperationError: The device refused them.
             ContextLostError: The context is lost.
 
@@ -358,7 +364,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
             queue.commands_failed(buffers, error)
             failed.append(error)
 
-        # `fail` has the session: it must live until its work is done.
+        # `fail` holds a reference to the session, which must live until its work is done.
         used = queue.memory_of_commands(buffers)
         title = f"submit of {len(buffers)} command buffers"
         run = queue.submit_commands(buffers)
@@ -367,11 +373,11 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
             queue.raise_failed()
 
     def flush(self) -> None:
-        """Submit what is recorded and not yet submitted, except what waits for a timeline.
+        """Submit all recorded work to the device, except work that waits for a timeline.
 
         Raises:
             OperationError: Command buffers given to `submit` waited for a timeline and could not be
-                submitted then, or the device refused what is recorded.
+                submitted then, or the device refused the recorded work.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/execution.md, "Submissions".
@@ -383,22 +389,22 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
     def export_to_gpu(self, tensor: MLTensor) -> AbstractContextManager[Any]:
         """Rent a tensor as a wgpu.GPUBuffer; the tensor is unusable until the block ends.
 
-        Submit what uses the buffer before the block ends; the queue keeps the order. Destroying the
-        GPUBuffer within the block destroys the tensor, after it does nothing.
+        Submit your commands on the buffer before the block ends; the device queue keeps the order.
+        Destroying the GPUBuffer within the block destroys the tensor; afterwards it does nothing.
 
         Args:
             tensor: A tensor of this context that was created `exportable`.
 
         Returns:
-            A context manager that gives the tensor's own GPUBuffer, without a copy: its elements in
-            row-major order, in bytes rounded up to a multiple of 4, with the usages STORAGE,
-            COPY_SRC and COPY_DST.
+            A context manager that yields the tensor's own GPUBuffer, without a copy. The buffer
+            holds the elements in row-major order; its size in bytes is a multiple of 4. Its usages
+            are STORAGE, COPY_SRC and COPY_DST.
 
         Raises:
-            ValidationError: The tensor was not created exportable, is destroyed or another
-                context's.
-            InvalidStateError: It is exported already, or work on it waits for a timeline.
-            OperationError: The work that was to write the contents failed.
+            ValidationError: The tensor was not created exportable, is destroyed or belongs to
+                another context.
+            InvalidStateError: The tensor is exported already, or work on it waits for a timeline.
+            OperationError: The work that writes the contents failed.
             ContextLostError: The context is lost.
 
         Source: WebNN pull request 942, "WebGPU interop", retold in spec/interop.md.
@@ -409,18 +415,18 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         return Export(memory)
 
     def from_dlpack(self, value: Any) -> MLTensor:
-        """Make a tensor over the memory of a DLPack tensor; GPU contexts copy it.
+        """Create a tensor over the memory of a DLPack tensor; GPU contexts copy it.
 
-        It is readable, and writable where the memory is.
+        The tensor is readable. It is writable if the memory is writable.
 
         Args:
-            value: Anything with `__dlpack__` and `__dlpack_device__`, its elements in row-major
-                order in CPU memory.
+            value: An object with `__dlpack__` and `__dlpack_device__`, whose elements lie in
+                row-major order in CPU memory.
 
         Raises:
-            DLPackError: (a BufferError) The memory is not on the CPU, is strided, or of a type or
-                shape that WebNN lacks.
-            NotSupportedError: More bytes than a buffer of the device can have.
+            DLPackError: (a BufferError) The memory is not on the CPU, is strided, or has a data
+                type or shape that WebNN lacks.
+            NotSupportedError: The tensor has more bytes than a buffer of the device can have.
             OperationError: There is no memory left for the copy.
             ContextLostError: The context is lost.
 

@@ -1,4 +1,4 @@
-"""MLOperandDescriptor: what is said of a tensor before there is one."""
+"""MLOperandDescriptor, the data type and shape of an operand or tensor."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from webnn_py.core.messages import Suggesting, shown
 
 
 class MLOperandDescriptor(Suggesting):
-    """Data type and shape of an operand. It cannot be changed.
+    """Immutable data type and shape of an operand.
 
     Args:
-        data_type: Its name; int4 and uint4 are for constants alone.
-        shape: The dimensions; empty for a scalar. Of an input, a name is an open size, and -1 one
-            without a name.
+        data_type: Name of the data type; int4 and uint4 are for constants only.
+        shape: The dimensions; empty for a scalar. For an input, a string names an open dimension,
+            and -1 is an open dimension without a name.
 
     Raises:
-        ValidationError: The data type is none, or the shape no list of sizes.
+        ValidationError: The data type is unknown, or the shape is not a list of sizes.
 
     Source: WebNN 2026, "MLOperandDescriptor dictionary".
     """
@@ -33,12 +33,12 @@ class MLOperandDescriptor(Suggesting):
 
     @property
     def data_type(self) -> MLOperandDataType:
-        """The data type's name."""
+        """Return the name of the data type."""
         return self._data_type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple of int, MLDimension where open; empty for a scalar."""
+        """Return the dimensions: an int each, or an MLDimension if open; empty for a scalar."""
         return self._shape
 
     def __eq__(self, other: object) -> bool:
@@ -54,10 +54,10 @@ class MLOperandDescriptor(Suggesting):
 
 
 def split(data_type: Any, shape: Any) -> tuple[Any, Any]:
-    """Data type and shape, each as given or both of an MLOperandDescriptor.
+    """Return data type and shape, taking both from an MLOperandDescriptor if there is one.
 
     Raises:
-        ValidationError: A shape is given besides an MLOperandDescriptor, and is another one.
+        ValidationError: `shape` contradicts the shape of the MLOperandDescriptor.
     """
     if not isinstance(data_type, MLOperandDescriptor):
         return data_type, shape

@@ -1,4 +1,4 @@
-"""MLCommandEncoder: records graphs into a wgpu command encoder."""
+"""MLCommandEncoder, which records graphs into a wgpu command encoder."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from webnn_py.memory import host_arrays
 
 
 class MLCommandEncoder(Unpicklable, Suggesting):
-    """Records graphs into the device queue's order, next to the user's own passes.
+    """Recorder of graphs into GPU commands, next to your own passes.
 
-    Nothing runs until the command buffer is submitted; nothing is read back.
+    Nothing runs until you submit the command buffer, and nothing is read back.
 
     Args:
         context: A GPU context.
-        encoder: A wgpu.GPUCommandEncoder of yours to record into, between your own passes; you
-            finish it. Without it, the MLCommandEncoder owns its recording.
+        encoder: Your wgpu.GPUCommandEncoder to record into, between your own passes; you finish
+            it. By default, the MLCommandEncoder creates and owns one.
 
     Raises:
-        ValidationError: `context` is no MLContext.
+        ValidationError: `context` is not an MLContext.
         InvalidStateError: The context is not a GPU context.
-        DataError: `encoder` is no GPUCommandEncoder of the context's device.
+        DataError: `encoder` is not a GPUCommandEncoder of the context's device.
         ContextLostError: The context is lost.
 
     Source: WebNN 2022, "MLCommandEncoder".
@@ -52,28 +52,27 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         self._commands = session.engine.commands(session.queue, encoder)
 
     def initialize_graph(self, graph: MLGraph, constants: Mapping[str, Any] | None = None) -> None:
-        """Record the preparation of a graph, once.
+        """Record the one-time initialization of a graph.
 
-        It takes effect at once for what is recorded into this encoder, and for everyone when the
+        It takes effect at once for later commands of this encoder, and everywhere when the
         commands are submitted.
 
         Args:
             graph: Built by this context.
-            constants: Inputs that are constant from then on, by name, as `dispatch` takes them;
-                they are not given to it any more. Arrays are read before this returns, GPU
-                resources when the commands run. The sizes of their open dimensions are fixed from
-                then on.
+            constants: Inputs that become constants, by name, as in `dispatch`; later dispatches
+                omit them. Arrays are read before this returns, GPU resources when the commands
+                run. The sizes of their open dimensions become fixed.
 
         Raises:
-            ValidationError: `graph` is no MLGraph.
+            ValidationError: `graph` is not an MLGraph.
             DataError: A name, data type, size, format, context or device does not fit, or an open
                 size of a constant does not follow from the constants.
-            InvalidStateError: The graph was initialized before, by a `dispatch` too; it is
-                destroyed, this encoder is finished, a pass of the user's is open, or work on a
+            InvalidStateError: The graph was initialized before (a `dispatch` does so too) or is
+                destroyed. Or this encoder is finished, one of your passes is open, or work on a
                 tensor waits for a timeline.
-            NotSupportedError: More bytes than a buffer of the device can have, or with a texture
-                than it binds at once.
-            OperationError: The device failed, or the work that was to write a tensor.
+            NotSupportedError: A tensor has more bytes than a buffer of the device can have, or
+                with a texture more than the device can bind at once.
+            OperationError: The device failed, or the work that writes a tensor failed.
             ContextLostError: The context is lost.
 
         Source: WebNN 2022, "MLCommandEncoder", "initializeGraph(graph, inputs)"; when it takes
@@ -90,28 +89,28 @@ class MLCommandEncoder(Unpicklable, Suggesting):
     def dispatch(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> None:
-        """Record one run of a graph. A graph that was not initialized is so first.
+        """Record one run of a graph, after its initialization if none was recorded before.
 
         Args:
             graph: Built by this context.
-            inputs: Every input that is no constant, by name: a GPUBuffer, {"buffer", "offset",
+            inputs: Every input that is not a constant, by name: a GPUBuffer, {"buffer", "offset",
                 "size"} in bytes, a GPUTexture or view, {"texture", "mip_level", "origin", "size",
                 "scale", "bias"} in texels, an MLTensor, an array or buffer in host memory (read
                 before this returns), or {"resource": one of these, "dimensions": [...]}.
-            outputs: What to write outputs into, by name: a GPUBuffer or GPUTexture, a view or part
-                of one, or an MLTensor. Buffers may be larger than the result. No two share memory.
-                What an output holds that is left out is lost; one at least is given.
+            outputs: Destinations by name, at least one: a GPUBuffer or GPUTexture, a view or part
+                of one, or an MLTensor. Buffers may be larger than the result. No two destinations
+                may share memory. The results of missing outputs are discarded.
 
         Raises:
-            ValidationError: `graph` is no MLGraph.
+            ValidationError: `graph` is not an MLGraph.
             DataError: A name, data type, size, format, context or device does not fit; nothing was
                 recorded.
-            InvalidStateError: This encoder is finished, a pass of the user's is open, the graph is
-                destroyed, a tensor is exported, work on one waits for a timeline, or an input is
-                left out that becomes a constant by other commands, not submitted yet.
-            NotSupportedError: More bytes than a buffer of the device can have, or with a texture
-                than it binds at once.
-            OperationError: The device failed, or the work that was to write a tensor.
+            InvalidStateError: This encoder is finished, one of your passes is open, the graph is
+                destroyed, a tensor is exported, or work on one waits for a timeline. Or an input is
+                missing that other commands, not submitted yet, turn into a constant.
+            NotSupportedError: A tensor has more bytes than a buffer of the device can have, or
+                with a texture more than the device can bind at once.
+            OperationError: The device failed, or the work that writes a tensor failed.
             ContextLostError: The context is lost.
 
         Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
@@ -133,27 +132,28 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         self._commands.carry(compiled.bound)
 
     def dispatch_slice(self, job: MLSlicedDispatch, *, budget_ms: float = 2.0) -> bool:
-        """Record the next slice of a run: about as much of it as the budget of GPU time takes.
+        """Record the next slice of a run, of about `budget_ms` of GPU time.
 
-        The slices of a run are submitted in the order in which they are recorded, one a frame or
-        more. What a kernel takes is guessed at first, and measured as it runs where the device has
-        timestamp-query. A slice has one kernel at least, however long that takes.
+        Submit the slices of a run in the order of their recording, one or more in each frame.
+        Kernel times are estimated at first; a device with timestamp-query measures them as they
+        run. A slice has at least one kernel, even one that exceeds the budget.
 
         Args:
-            job: What `MLContext.slice_dispatch` gave.
-            budget_ms: Milliseconds of GPU time.
+            job: The run that `MLContext.slice_dispatch` returned.
+            budget_ms: GPU time of the slice in milliseconds.
 
         Returns:
-            Whether this was the last slice: its commands write the outputs.
+            Whether this was the last slice, whose commands write the outputs.
 
         Raises:
-            ValidationError: `job` is none, or the budget is no number above 0.
-            DataError: The run belongs to another context, or a resource of it is not usable any
-                more; nothing was recorded.
-            InvalidStateError: The last slice was recorded before, this encoder is finished, a pass
-                of the user's is open, a tensor of the run is exported, or work on one waits for a
-                timeline.
-            OperationError: The device failed, or the work that was to write a tensor.
+            ValidationError: `job` is not an MLSlicedDispatch, or the budget is not a number above
+                0.
+            DataError: The run belongs to another context, or one of its resources is not usable
+                any more; nothing was recorded.
+            InvalidStateError: The last slice was recorded before, this encoder is finished, or one
+                of your passes is open. Or a tensor of the run is exported, or work on one waits for
+                a timeline.
+            OperationError: The device failed, or the work that writes a tensor failed.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/execution.md, "Slices".
@@ -161,22 +161,23 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         return record_slice(self._session, self._commands, job, budget_ms)
 
     def execute(self, program: MLProgram, arguments: Mapping[str, Any] | None = None) -> None:
-        """Record one run of a program. One that is not compiled is so first.
+        """Record one run of a program, compiling it first if needed.
 
         Args:
-            program: Made by this context.
+            program: Created on this context.
             arguments: Every argument by name: a GPUBuffer, {"buffer", "offset", "size"} in bytes,
-                an MLTensor, or for those that are only read an array or buffer in host memory (read
-                before this returns). Nothing that is written shares memory with anything else.
+                or an MLTensor. A read-only argument may also be an array or buffer in host memory,
+                which is read before this returns. A written argument may not share memory with any
+                other.
 
         Raises:
-            ValidationError: `program` is no MLProgram, or as `MLProgram.compile_sync`.
+            ValidationError: `program` is not an MLProgram, or as in `MLProgram.compile_sync`.
             DataError: A name, data type, size, context or device does not fit; nothing was
                 recorded.
-            InvalidStateError: This encoder is finished, a pass of the user's is open, a tensor is
+            InvalidStateError: This encoder is finished, one of your passes is open, a tensor is
                 exported, or work on one waits for a timeline.
-            NotSupportedError: As `MLProgram.compile_sync`.
-            OperationError: The device failed, or the work that was to write a tensor.
+            NotSupportedError: As in `MLProgram.compile_sync`.
+            OperationError: The device failed, or the work that writes a tensor failed.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/programs.md, "Running".
@@ -187,18 +188,18 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         record_program(program, self._session, self._commands, arguments)
 
     def finish(self, *, label: str = "") -> Any:
-        """End the recording.
+        """Finish the recording.
 
         Args:
-            label: The GPUCommandBuffer's, for wgpu's messages.
+            label: Label of the GPUCommandBuffer, for wgpu's messages.
 
         Returns:
             The wgpu.GPUCommandBuffer to submit.
 
         Raises:
-            InvalidStateError: The encoder is the user's, or finished already.
-            ValidationError: `label` is no string; the recording is not lost by it.
-            OperationError: The device refused what was recorded.
+            InvalidStateError: The recording goes into your encoder, or is finished already.
+            ValidationError: `label` is not a string; you can call `finish` again.
+            OperationError: The device refused the recorded commands.
             ContextLostError: The device is lost.
 
         Source: WebNN 2022, "MLCommandEncoder", "finish(descriptor)".
@@ -208,10 +209,10 @@ class MLCommandEncoder(Unpicklable, Suggesting):
 
 
 def _check_not_held(kind: str, given: Mapping[str, Any] | None) -> None:
-    """Work that waits for a timeline may run after what is recorded now.
+    """Check that no work on these tensors waits for a timeline, as it could run out of order.
 
     Raises:
-        InvalidStateError: There is such work on one of the tensors.
+        InvalidStateError: Work on one of the tensors waits for a timeline.
     """
     for name, value in convert.mapping({} if given is None else given, f"{kind}s").items():
         resource = host_arrays.resource_of(value)

@@ -1,4 +1,4 @@
-"""MLExecution: the synchronous mode."""
+"""MLExecution, the synchronous execution mode of CPU contexts."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from webnn_py.ordering.operation import Run, wait_in_order
 
 
 class MLExecution(Unpicklable, Suggesting):
-    """Runs graphs synchronously on the calling thread, on a CPU context.
+    """Synchronous execution of graphs on the calling thread, on a CPU context.
 
-    It may be called from many threads at once on one graph. On a thread that is running an event
-    loop it refuses to block, unless made with `allow_blocking`.
+    Many threads may run one graph at once. On a thread that is running an event loop, calls raise
+    an error instead of blocking, unless you set `allow_blocking`.
 
     Args:
         context: A CPU context.
-        allow_blocking: Run even on a thread with an event loop, for notebooks.
+        allow_blocking: Allow runs on a thread with an event loop, for notebooks.
 
     Raises:
-        ValidationError: `context` is no MLContext, or `allow_blocking` no bool.
+        ValidationError: `context` is not an MLContext, or `allow_blocking` is not a bool.
         InvalidStateError: The context is not a CPU context.
         ContextLostError: The context is lost.
 
@@ -64,29 +64,28 @@ class MLExecution(Unpicklable, Suggesting):
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run the graph and return its outputs by name.
 
-        Inputs are never changed. A run keeps the context's order: it waits for what is parked and
-        shares tensors or arrays with it.
+        A run never changes its inputs. It keeps the context's order: it first waits for pending
+        operations that share tensors or arrays with it.
 
         Args:
             graph: Built by this context.
-            inputs: Every input by name: an array of its data type and shape (or flat, with all its
-                elements), a buffer of its size in bytes, a DLPack tensor in CPU memory, an MLTensor
-                of this context, or {"resource": one of these, "dimensions": [...]}.
-            outputs: What to write into, by name: arrays of the result's shape, 1-D arrays or
-                buffers, whose beginning is written if they are larger than the result, or MLTensors
-                of this context. No two share memory.
-                Outputs not given are allocated.
+            inputs: Every input by name: an array of its data type and shape, a flat array of all
+                its elements, or a buffer of its size in bytes. Also a DLPack tensor in CPU memory,
+                an MLTensor of this context, or {"resource": one of these, "dimensions": [...]}.
+            outputs: Destinations by name: arrays of the result's shape, 1-D arrays, buffers, or
+                MLTensors of this context. If a 1-D array or buffer is larger than the result, only
+                its beginning is written. No two destinations may share memory. Missing outputs are
+                allocated.
 
         Returns:
-            Every output by name: the arrays and MLTensors given, else arrays of the output's data
-            type and shape.
+            Every output by name: your array or MLTensor, else an array of the output's data type
+            and shape.
 
         Raises:
-            ValidationError: `graph` is no MLGraph.
+            ValidationError: `graph` is not an MLGraph.
             DataError: A name, data type, size or context does not fit; nothing has run.
             InvalidStateError: This thread is running an event loop, or the graph is destroyed.
-            OperationError: The engine failed, or the work that was to write a tensor among the
-                inputs.
+            OperationError: The engine failed, or the work that writes an input tensor failed.
             ContextLostError: The context is lost.
 
         Source: WebNN 2022, "MLExecution", "compute(graph, inputs, outputs)".
@@ -99,7 +98,7 @@ class MLExecution(Unpicklable, Suggesting):
         session = self._session
         compiled = compiled_of(graph)
         signature, sizes = compiled.fixed(inputs)
-        # On a CPU it is a HostExecutable; to look takes longer than the rest of this.
+        # On a CPU this is a HostExecutable; an isinstance check would dominate the call.
         executable: Any = compiled.executable(session, sizes=sizes)
         has_others = session.queue.has_others
         if outputs is None and not has_others and (plain := plain_arrays(inputs, signature.read)):
@@ -129,12 +128,12 @@ class MLExecution(Unpicklable, Suggesting):
 
 
 def _memory(given: Arguments) -> Memory:
-    """The arrays that a run reads and writes where they lie."""
+    """Return the memory regions that a run reads, and those that it writes."""
     return [region_of(array) for array in given.inputs], [region_of(a) for a in given.outputs]
 
 
 def _must_wait(session: Session, memory: Memory) -> bool:
-    """Whether work that is not done shares memory with a run."""
+    """Whether a run has a memory hazard with pending work."""
     users = session.queue.users
     return any(users(region) for region in memory[1]) or any(
         work.uses(region, writing=True) for region in memory[0] for work in users(region)

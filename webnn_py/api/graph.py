@@ -1,4 +1,4 @@
-"""MLGraph: a compiled graph."""
+"""MLGraph, a compiled graph: running sizes, profiles, files and pickling."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from webnn_py.storage.graph_file import graph_entries
 class MLGraph(Suggesting):
     """A compiled graph, bound to the context that built it; `print` lists it.
 
-    A copy (`copy.copy`, `copy.deepcopy`) is another graph of the same context, with the same
-    constants in memory. Pickled, it becomes a graph of the process that unpickles it, in the
-    context `ml.default_context` there.
+    A copy (`copy.copy`, `copy.deepcopy`) is another graph of the same context that shares the
+    constants in memory. Unpickling a graph compiles it for `ml.default_context` of the process
+    that unpickles it.
 
     Source: WebNN 2026, "MLGraph interface".
     """
@@ -40,22 +40,22 @@ class MLGraph(Suggesting):
 
     @property
     def inputs(self) -> Mapping[str, MLOperandDescriptor]:
-        """Name to MLOperandDescriptor of what an execution is given; read-only."""
+        """Return a read-only mapping of input names to MLOperandDescriptors."""
         return self._inputs
 
     @property
     def outputs(self) -> Mapping[str, MLOperandDescriptor]:
-        """Name to MLOperandDescriptor of what it makes; read-only."""
+        """Return a read-only mapping of output names to MLOperandDescriptors."""
         return self._outputs
 
     def output_shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """The shapes of the outputs where the open dimensions have these sizes; nothing runs.
+        """Return the output shapes for these sizes of the open dimensions, without a run.
 
         Args:
-            sizes: A size for each open dimension, by its name, such as {"batch": 4}.
+            sizes: Size of each open dimension, by name, such as {"batch": 4}.
 
         Returns:
-            A shape for each output, by name.
+            The shape of each output, by name.
 
         Raises:
             ValidationError: A size is missing, unknown or out of its bounds.
@@ -68,11 +68,11 @@ class MLGraph(Suggesting):
     def prepare_sync(
         self, sizes: Mapping[str, int], *, progress: BuildProgress | None = None
     ) -> None:
-        """Compile the graph for these sizes of its open dimensions, before it is run with them.
+        """Compile the graph for these sizes of its open dimensions, ahead of a run.
 
         Args:
-            sizes: A size for each open dimension, by its name, such as {"batch": 4}.
-            progress: As of `MLGraphBuilder.build_sync`.
+            sizes: Size of each open dimension, by name, such as {"batch": 4}.
+            progress: Progress callback, as in `MLGraphBuilder.build_sync`.
 
         Raises:
             ValidationError: A size is missing, unknown or out of its bounds.
@@ -87,11 +87,14 @@ class MLGraph(Suggesting):
     async def prepare_async(
         self, sizes: Mapping[str, int], *, progress: BuildProgress | None = None
     ) -> None:
-        """As `prepare_sync`, on a thread of the context: the event loop is never blocked.
+        """Compile as `prepare_sync` does, on a thread of the context.
+
+        The event loop is never blocked.
 
         Args:
-            sizes: As there.
-            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
+            sizes: Size of each open dimension, by name.
+            progress: Progress callback, called on that thread. Use `loop.call_soon_threadsafe` to
+                reach the event loop.
 
         Raises:
             MLError: As `prepare_sync`.
@@ -102,18 +105,18 @@ class MLGraph(Suggesting):
         await self._compiled.session.await_builder(work)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:
-        """Run the graph several times on this thread, and measure its steps.
+        """Run the graph several times on this thread and measure its steps.
 
-        It is run once more before, so that what is made once is not counted. On a GPU the device's
-        own clock is read where it has the feature timestamp-query, and a GPU that has rested
-        computes for a second or more before, until it is as fast as it gets.
+        One warm-up run before excludes one-time work from the measurement. On a GPU with the
+        feature timestamp-query, the times come from the device's own clock. An idle GPU computes
+        for a second or more first, until it reaches its full clock rate.
 
         Args:
             inputs: Every input by name, as the context's `compute` takes it; tensors as they are.
-            runs: How often, 1 to 10,000; medians are given.
+            runs: Number of measured runs, 1 to 10,000; the profile reports medians.
 
         Returns:
-            A row for each step, which print as a table.
+            A profile with a row for each step; it prints as a table.
 
         Raises:
             ValidationError: `runs` is out of range.
@@ -130,14 +133,16 @@ class MLGraph(Suggesting):
         return self._compiled.profile(inputs, runs)
 
     async def profile_async(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:
-        """As `profile`, on a thread of the context: the event loop is never blocked.
+        """Profile as `profile` does, on a thread of the context.
+
+        The event loop is never blocked.
 
         Args:
-            inputs: As there.
-            runs: As there.
+            inputs: Every input by name, as the context's `compute` takes it.
+            runs: Number of measured runs, 1 to 10,000.
 
         Returns:
-            A row for each step, which print as a table.
+            A profile with a row for each step; it prints as a table.
 
         Raises:
             MLError: As `profile`.
@@ -148,18 +153,18 @@ class MLGraph(Suggesting):
         return await self._compiled.session.await_builder(work)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what the graph computes into a file, for `MLContext.load_graph_sync`.
+        """Save the graph to a file for `MLContext.load_graph_sync`.
 
-        Any context can load it, and with open dimensions it keeps them. A file that is there is
-        replaced once the new one is whole. What `initialize_graph` bound is not saved.
+        Any context can load the file, and open dimensions stay open. An existing file is replaced
+        once the new one is complete. Constants bound by `initialize_graph` are not saved.
 
         Args:
-            path: The file.
+            path: Path of the file.
 
         Raises:
             InvalidStateError: The graph is destroyed.
             NotSupportedError: An option, dimension or the whole graph is too long for a file.
-            ValidationError: `path` is no path, or ends in .onnx.
+            ValidationError: `path` is not a path, or ends in .onnx.
             FileError: The file cannot be written.
 
         Source: spec/saved_graphs.md, "Saving".
@@ -172,20 +177,20 @@ class MLGraph(Suggesting):
     def compile_to(
         self, path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None
     ) -> None:
-        """Compile the graph for WebGPU and write it as a program, which runs without Python, too.
+        """Compile the graph for WebGPU and save it as a program that also runs without Python.
 
-        It has the inputs and outputs as arguments, and variants for devices with and without
-        optional features. No GPU is needed for it, whatever the graph's own context.
+        The inputs and outputs become the program's arguments. The file has variants for devices
+        with and without optional features. Compiling needs no GPU, whatever the graph's context.
 
         Args:
-            path: The file, by custom named `.mlprogram`.
-            sizes: A size for each open dimension, by its name, such as {"batch": 1}.
+            path: Path of the file, conventionally with the suffix `.mlprogram`.
+            sizes: Size of each open dimension, by name, such as {"batch": 1}.
 
         Raises:
             ValidationError: A size is missing, unknown or out of its bounds, an input and an output
                 have the same name, or `path` ends in .onnx.
-            InvalidStateError: The graph is destroyed, or `initialize_graph` has made inputs of it
-                constants.
+            InvalidStateError: The graph is destroyed, or `initialize_graph` has turned some of its
+                inputs into constants.
             NotSupportedError: A kernel would need more than WebGPU's default limits.
             OperationError: There is no memory left.
             FileError: The file cannot be written.
@@ -208,9 +213,9 @@ class MLGraph(Suggesting):
         return self.__copy__()
 
     def destroy(self) -> None:
-        """Give back memory and device objects; nothing can run it any more. Harmless twice.
+        """Release memory and device objects; the graph cannot run afterwards. Harmless twice.
 
-        Work that is under way still completes.
+        Runs in flight still complete.
 
         Source: WebNN 2026, "MLGraph interface", "destroy()".
         """
@@ -231,10 +236,10 @@ def _unpickled(data: bytes) -> MLGraph:
 
 
 def compiled_of(graph: object) -> CompiledGraph:
-    """What stands behind a graph.
+    """Return the CompiledGraph of an MLGraph.
 
     Raises:
-        ValidationError: It is none.
+        ValidationError: `graph` is not an MLGraph.
     """
     if not isinstance(graph, MLGraph):
         raise ValidationError(f"graph: got {shown(graph)}, expected an MLGraph")

@@ -1,4 +1,4 @@
-"""Loading: what contexts read from files."""
+"""The methods of a context that load graphs and programs from files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webnn_py.storage.archive import Archive
 
 
 class Loading(SessionOwner, Suggesting):
-    """The methods of a context that read files."""
+    """Mixin of MLContext that loads graphs and programs from files."""
 
     def load_graph_sync(
         self,
@@ -26,22 +26,22 @@ class Loading(SessionOwner, Suggesting):
         verify: bool = False,
         progress: BuildProgress | None = None,
     ) -> MLGraph:
-        """Load a graph that `MLGraph.save` wrote, on whatever context, and compile it for this one.
+        """Load a graph that `MLGraph.save` wrote on any context, and compile it for this one.
 
-        The contents of its constants are mapped into memory, not read: they stay in the file, which
-        may be replaced by another one but not be overwritten while the graph is used.
+        The constants are memory-mapped, not read: they stay in the file. While the graph is in
+        use, the file may be replaced by another one but must not be overwritten.
 
         Args:
-            path: The file.
-            verify: Read all constants and compare their checksum, too, which takes longer.
-            progress: As of `MLGraphBuilder.build_sync`.
+            path: Path of the file.
+            verify: Also read all constants and compare their checksums, which takes longer.
+            progress: Progress callback, as in `MLGraphBuilder.build_sync`.
 
         Raises:
-            DataError: The file is damaged or no saved graph; the message says where. Damage to the
-                contents of constants is only found with `verify`.
-            NotSupportedError: A later version of webnn_py wrote it, or this context does not
-                support an operator, or has not what the graph needs.
-            ValidationError: `path` is no path.
+            DataError: The file is damaged or is not a saved graph; the message says where. Only
+                `verify` detects damage to the contents of constants.
+            NotSupportedError: A later version of webnn_py wrote the file, this context does not
+                support an operator, or the graph needs more than the device offers.
+            ValidationError: `path` is not a path.
             FileError: The file cannot be opened.
             OperationError: The engine or device could not compile the graph.
             ContextLostError: The context is lost.
@@ -57,12 +57,13 @@ class Loading(SessionOwner, Suggesting):
         verify: bool = False,
         progress: BuildProgress | None = None,
     ) -> MLGraph:
-        """As `load_graph_sync`, on a thread of the context: the event loop is never blocked.
+        """Load a graph on a thread of the context, so that the event loop is never blocked.
 
         Args:
-            path: The file.
-            verify: As there.
-            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
+            path: Path of the file.
+            verify: Also read all constants and compare their checksums, which takes longer.
+            progress: Progress callback, called on that thread. Use `loop.call_soon_threadsafe` to
+                reach the event loop.
 
         Raises:
             MLError: As `load_graph_sync`.
@@ -78,13 +79,13 @@ class Loading(SessionOwner, Suggesting):
         """Load a program that `MLProgram.save` wrote; GPU contexts only.
 
         Args:
-            path: The file.
-            progress: As of `MLGraphBuilder.build_sync`.
+            path: Path of the file.
+            progress: Progress callback, as in `MLGraphBuilder.build_sync`.
 
         Raises:
             InvalidStateError: This is a CPU context.
-            DataError: The file is damaged or no saved program; the message says where.
-            NotSupportedError: The device lacks what the program needs; the message says what.
+            DataError: The file is damaged or is not a saved program; the message says where.
+            NotSupportedError: The device lacks what the program needs; the message names it.
             FileError: The file cannot be opened.
             OperationError: The device refused a kernel, or has no memory left.
             ContextLostError: The context is lost.
@@ -96,11 +97,12 @@ class Loading(SessionOwner, Suggesting):
     async def load_program_async(
         self, path: str | os.PathLike[str], *, progress: BuildProgress | None = None
     ) -> MLProgram:
-        """As `load_program_sync`, on a thread of the context: the event loop is never blocked.
+        """Load a program on a thread of the context, so that the event loop is never blocked.
 
         Args:
-            path: The file.
-            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
+            path: Path of the file.
+            progress: Progress callback, called on that thread. Use `loop.call_soon_threadsafe` to
+                reach the event loop.
 
         Raises:
             MLError: As `load_program_sync`.

@@ -1,4 +1,4 @@
-"""`ml`, which makes contexts."""
+"""The `ml` object, which creates contexts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from webnn_py.engines.registry import OTHER_NAMES, engine_names, make_engine
 DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)
 POWER_PREFERENCES: tuple[str, ...] = typing.get_args(MLPowerPreference)
 GPU_ENGINES = ("auto", "webgpu")
-"""Names of the engine of GPU contexts."""
+"""Engine names that GPU contexts accept."""
 GPU_NAMES = dict.fromkeys(("cuda", "vulkan", "metal", "webgpu", "wgpu"), "gpu")
-"""What "gpu" is called elsewhere."""
+"""Device names of other libraries, mapped to "gpu"; for hints in error messages."""
 
 
 class ML(Suggesting):
-    """Makes contexts; use the instance `webnn_py.ml`.
+    """Factory of contexts; use its instance `webnn_py.ml`.
 
     Source: WebNN 2026, "ML interface".
     """
@@ -39,10 +39,10 @@ class ML(Suggesting):
 
     @property
     def default_context(self) -> MLContext:
-        """The context of graphs that are unpickled in this process.
+        """Return the context of graphs that are unpickled in this process.
 
-        A CPU context, made when it is first needed, unless another one is set; with None, the CPU
-        context is it again. A process that other processes send graphs to sets it first.
+        It is a CPU context, created on first use, unless you set another one. Set None to return
+        to the CPU context. A process that receives graphs from other processes sets it first.
         """
         if self._given is not None:
             return self._given
@@ -69,34 +69,36 @@ class ML(Suggesting):
         max_prepared_sizes: int = DEFAULT_ROOM.max_entries,
         max_prepared_bytes: int | None = DEFAULT_ROOM.max_bytes,
     ) -> MLContext:
-        """Make a context.
+        """Create a context.
 
         Args:
-            device: A wgpu.GPUDevice of yours, for a GPU context on it.
-            device_type: "cpu", "gpu" or "default" (the CPU). No other is ever taken instead.
-            power_preference: Which GPU, where there are several: "high-performance" or "low-power".
-            accelerated: True for a hardware GPU if there is one, else the CPU.
-            engine: "auto"; of a CPU context "fastest", which measures the installed engines on each
-                graph, or the name of one ("onnxruntime", "openvino", "reference", or one that a
-                package adds); of a GPU context "webgpu".
-            engine_options: What the engine is told, by name, such as {"threads": 4}; each engine
-                has options of its own, or none.
-            workers: On how many threads of its own a CPU context may run work at once that shares
-                no memory, at least 1; others may help with short awaited runs. `engine_options`
-                say what an engine uses for one graph.
-            max_prepared_sizes: For how many sets of sizes each graph with open dimensions stays
-                compiled, at least 1: those used last.
-            max_prepared_bytes: How much memory of the device and the host that may take for each
-                graph, or None for no limit. What is the same for all sets, such as weights, does
-                not count, and the set used last is kept anyhow.
+            device: Your wgpu.GPUDevice, for a GPU context on that device.
+            device_type: "cpu", "gpu" or "default" (the CPU). The context never falls back to
+                another device.
+            power_preference: Which of several GPUs to use: "high-performance" or "low-power".
+            accelerated: True selects a hardware GPU if there is one, else the CPU.
+            engine: "auto", or an engine by name. CPU contexts accept "onnxruntime", "openvino",
+                "reference", an engine that a package adds, and "fastest", which measures the
+                installed engines on each graph. GPU contexts accept "webgpu".
+            engine_options: Options of the engine by name, such as {"threads": 4}. Each engine has
+                its own options, or none.
+            workers: Number of threads on which a CPU context may run work concurrently, if that
+                work shares no memory; at least 1. Other threads may help with short awaited runs.
+                `engine_options` set the threads that an engine uses within one graph.
+            max_prepared_sizes: Number of sets of sizes for which each graph with open dimensions
+                stays compiled, at least 1. The least recently used sets are dropped first.
+            max_prepared_bytes: Limit in bytes of the device and host memory of these sets, for
+                each graph; None for no limit. Memory that all sets share, such as weights, does
+                not count. The set used last is always kept.
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
-            NotSupportedError: There is no such device or engine, or what it needs is not installed.
-            OperationError: The engine or the device could not be made.
-            ContextLostError: `device` is lost, as by its `destroy`.
-            InvalidStateError: A GPU context, in a child process that was forked after the GPU's
-                driver was loaded.
+            NotSupportedError: There is no such device or engine, or a package or driver that it
+                needs is not installed.
+            OperationError: The engine or the device could not be created.
+            ContextLostError: `device` is lost, for example by its `destroy`.
+            InvalidStateError: A GPU context was requested in a child process that was forked after
+                the GPU's driver was loaded.
 
         Source: WebNN 2026, "createContext()".
         """
@@ -147,7 +149,9 @@ class ML(Suggesting):
         max_prepared_sizes: int = DEFAULT_ROOM.max_entries,
         max_prepared_bytes: int | None = DEFAULT_ROOM.max_bytes,
     ) -> MLContext:
-        """As `create_context_sync`, on a thread of its own: the event loop is never blocked.
+        """Create a context on a new thread, so that the event loop is never blocked.
+
+        The arguments are those of `create_context_sync`.
 
         Raises:
             MLError: As `create_context_sync`.
@@ -174,12 +178,12 @@ class ML(Suggesting):
 
         executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
         completion = Completion.of(executor.submit(work))
-        executor.shutdown(wait=False)  # the thread ends with its work; nobody waits for it
+        executor.shutdown(wait=False)  # the thread ends after its work; do not wait for it here
         return await completion
 
 
 def _by_name(text: str) -> str:
-    """Which option a string is for, as the end of a message."""
+    """Return a hint which option a string belongs to, as the end of an error message."""
     low = text.lower()
     name = GPU_NAMES.get(low, low)
     if name in DEVICE_TYPES:

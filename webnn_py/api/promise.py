@@ -1,4 +1,4 @@
-"""MLPromise: what a result that is still to come is awaited by."""
+"""MLPromise, an awaitable future result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class MLPromise(Suggesting, Generic[T]):
-    """A result that is still to come, to be awaited under asyncio or trio.
+    """Future result, awaitable under asyncio and trio.
 
-    Any number of tasks may await it, before and after it is there; cancelling one of these awaits
-    changes nothing for the others.
+    Any number of tasks may await it, before and after the result arrives. Cancelling one await
+    does not affect the others.
 
     Source: Web IDL, "Promise<T>".
     """
@@ -27,7 +27,7 @@ class MLPromise(Suggesting, Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether the result is there."""
+        """Whether the result has arrived."""
         return self._completion.done
 
     def __await__(self) -> Generator[Any, None, T]:

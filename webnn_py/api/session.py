@@ -1,4 +1,4 @@
-"""What stands behind a context: its engine, the order of its work, its threads."""
+"""The session behind an MLContext: its engine, its work queue and its threads."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ DEFAULT_ROOM = CacheLimits()
 
 @dataclass(frozen=True, slots=True)
 class MLContextLostInfo:
-    """Why a context was lost.
+    """Reason for the loss of a context.
 
     Attributes:
-        message: What happened, in words.
+        message: Description of the loss.
 
     Source: WebNN 2026, "MLContextLostInfo dictionary".
     """
@@ -66,30 +66,30 @@ class MLContextLostInfo:
 
 
 class Holder(Protocol):
-    """What has memory of a context: a tensor, a graph."""
+    """Owner of a context's memory, such as a tensor or a graph."""
 
     def release(self) -> None:
-        """Give it back; the context is gone."""
+        """Release the memory after the context is lost."""
         ...
 
 
 class Session:
-    """An engine at work for one context.
+    """Engine, work queue and threads of one context.
 
     Args:
-        engine: What compiles and runs its graphs.
+        engine: Engine that compiles and runs the graphs.
         device_type: "cpu" or "gpu".
-        workers: How many threads it runs work on.
-        room: How many sets of sizes each of its graphs stays compiled for.
+        workers: Number of worker threads.
+        room: Cache limits for the sets of sizes that each graph stays compiled for.
 
     Attributes:
-        workers: As given.
-        leaves_interpreter: Whether runs leave the interpreter to other threads, all the while.
-        alone: Gives executables for one thread, where several compute.
-        independent: The awaited runs that need no order.
-        queue: The order of its work.
-        lost: Why it was lost, once it is.
-        alive: What that says, at the cost of an attribute; see `check_alive`.
+        workers: Number of worker threads.
+        leaves_interpreter: Whether runs release the GIL while they compute.
+        alone: Cache of single-threaded executables, for when several threads compute.
+        independent: Pool of awaited runs that need no order.
+        queue: Queue that orders the context's work.
+        lost: Completion with the reason for the loss of the context.
+        alive: Whether the context can be used; cheaper to read than `lost`. See `check_alive`.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Session:
         self.workers = workers
         self.device_type: MLDeviceType = device_type
         self.lost: Completion[MLContextLostInfo] = Completion()
-        # On a CPU, the reference runs what the engine does not.
+        # On a CPU, the reference engine runs the operators that the engine does not support.
         helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
         self._engines = (engine, ReferenceEngine()) if helps else (engine,)
         self._types: dict[str, TypesByOperand] = {}
-        # A device holds each constant once, as it is known by its array.
+        # Share derived arrays, as a device engine uploads each constant array once, by identity.
         self._share: Derive = derive_anew if engine.device is None else SharedResults()
         self._forked = False
         self.alive = True
@@ -134,16 +134,16 @@ class Session:
 
     @property
     def device(self) -> Any:
-        """The device whose resources it takes, or None."""
+        """Return the device whose resources the engine accepts, or None."""
         return self.engine.device
 
     def begin_threads(self) -> None:
-        """Begin those that an event loop will give work to; see `Workers.begin`."""
+        """Start the threads that an event loop submits work to; see `Workers.begin`."""
         for threads in (self._worker, self._builder):
             threads.begin()
 
     def lose(self, message: str) -> None:
-        """What is not done fails, nothing new is accepted. Harmless twice."""
+        """Fail pending work and refuse new work. Harmless twice."""
         if self._forked:
             return
         self.lost.set_result(MLContextLostInfo(message))
@@ -161,14 +161,14 @@ class Session:
             engine.destroy()
 
     def has(self, holder: Holder) -> None:
-        """Have it let go of its memory when the context is gone, though the user still has it."""
+        """Register a holder, whose memory is released at the loss of the context."""
         with self._holding:
             self._holders.add(holder)
         if not self.alive and not self._forked:  # another thread lost it just now
             holder.release()
 
     def leave_behind(self) -> None:
-        """After a fork: it is the parent process's."""
+        """Mark the session as unusable in a forked child; it belongs to the parent process."""
         self.alive, self._forked = False, True
         self.lost = Completion()
         self.lost.set_result(MLContextLostInfo(f"this MLContext {fork_guard.FORKED}"))
@@ -177,15 +177,15 @@ class Session:
         """Raise an error if the context cannot be used.
 
         Raises:
-            ContextLostError: It was destroyed or lost.
-            InvalidStateError: This is a child process, and it belongs to the parent.
+            ContextLostError: The context was destroyed or lost.
+            InvalidStateError: This is a child process, and the context belongs to the parent.
         """
         if not self.alive:
             self.check_process()
             raise ContextLostError(self.why_lost())
 
     def why_lost(self) -> str:
-        """What errors say of it, once it is lost."""
+        """Return the error message for a lost context."""
         return f"this MLContext is lost: {self.lost.wait().message}"
 
     def check_process(self) -> None:
@@ -195,21 +195,21 @@ class Session:
 
     @property
     def _last_engine(self) -> Engine:
-        """The engine that runs what no other one does."""
+        """Return the fallback engine, which runs operators that no other engine supports."""
         return self._engines[-1]
 
     def limits(self) -> EngineLimits:
-        """Bounds of every tensor here."""
+        """Return the limits on every tensor of this context."""
         return self._last_engine.limits()
 
     def supported_types(self, op: Operator) -> TypesByOperand:
-        """Data types that an operator's operands may have here; the same object each time."""
+        """Return the supported data types of an operator's operands; cached by operator name."""
         if op.name not in self._types:
             self._types[op.name] = self._last_engine.supported_types(op)
         return self._types[op.name]
 
     def optimize_open(self, recipe: Graph) -> Graph:
-        """A recipe with open dimensions, after those of the engine's passes that allow for them."""
+        """Run the engine's passes that support open dimensions on a recipe that has some."""
         return optimize_open(
             recipe, _target(self.engine, derive_anew, self._share), self.engine.passes
         )
@@ -220,15 +220,15 @@ class Session:
         derive: Derive = derive_anew,
         opened: Callable[[Engine], Compiled | None] = lambda engine: None,
     ) -> Compiled:
-        """A recipe for this context's engine, and where that does not run all, the reference.
+        """Compile a recipe for this context's engine, with the reference engine as fallback.
 
         Args:
-            recipe: Without open dimensions.
-            derive: Gives what passes compute from constants.
-            opened: Gives what an engine compiled for all sizes, at these.
+            recipe: Graph without open dimensions.
+            derive: Computes the constants that passes derive from other constants.
+            opened: Returns the specialization of a shape-generic compilation, or None.
 
         Returns:
-            What is listed, the graph after the engine's passes, and what runs it.
+            The listing of the graph after the engine's passes, and its executable.
 
         Raises:
             OperationError: The engine or device could not compile it.
@@ -241,13 +241,13 @@ class Session:
         return listing, executable
 
     def load(self, make: Callable[[], E | None]) -> E | None:
-        """What runs a graph that is compiled already, if it is.
+        """Return the executable of a graph that is already compiled, or None.
 
         Args:
-            make: Makes it of what was compiled; None where nothing was.
+            make: Creates the executable from the compiled code; returns None if there is none.
 
         Raises:
-            OperationError: The engine or device could not.
+            OperationError: The engine or device could not create it.
         """
         with self.queue.loss():
             made = make()
@@ -256,15 +256,15 @@ class Session:
         return made
 
     def optimize(self, recipe: Graph, derive: Derive) -> Graph:
-        """A recipe after the passes of this context's engine; arguments as of `compile`."""
+        """Run the passes of this context's engine on a recipe; arguments as in `compile`."""
         return _optimize(self.engine, recipe, derive, self._share)
 
     def compile_as(self, optimized: Graph, compile_by: CompileBy = by_compile) -> Compiled:
-        """As `compile`, of what this context's engine's passes have made of a recipe.
+        """Compile a recipe as `compile` does, after this context's engine's passes have run.
 
         Args:
-            optimized: That.
-            compile_by: What compiles for an engine, if not its `compile`.
+            optimized: The recipe after the passes.
+            compile_by: Compiles a graph for an engine, by default with the engine's `compile`.
         """
         return self.compile(
             optimized,
@@ -272,15 +272,15 @@ class Session:
         )
 
     def compile_open(self, optimized: Graph, engine: Engine) -> CompileForSizes | None:
-        """A recipe for all sizes of its open dimensions, as far as an engine can.
+        """Compile a recipe for all sizes of its open dimensions, as far as the engine can.
 
         Args:
-            optimized: The recipe, as `optimize_open` gives it.
-            engine: This context's, or one for which that stands.
+            optimized: The recipe that `optimize_open` returns.
+            engine: This context's engine, or one that it stands for.
 
         Returns:
-            What makes the rest for some sizes, as `compile`; None where each set of sizes is to be
-            compiled for.
+            A function that compiles the rest for a set of sizes, with the results of `compile`.
+            None if the engine must compile for each set of sizes.
         """
         if not engine.stays_open:
             return None
@@ -288,7 +288,7 @@ class Session:
             opened = _optimize(engine, optimized, derive_anew, self._share)
             sample = fix(opened, typical_sizes(opened.open_sizes))
             compile = compile_open(opened, sample, self._with_help(engine))
-        except ValidationError as error:  # something is not known of open dimensions
+        except ValidationError as error:  # an engine or pass needs a size that is open
             LOG.info("engine %s compiles for each set of sizes: %s", engine.name, error)
             return None
         return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
@@ -297,22 +297,22 @@ class Session:
         return compile_on(_optimize(engine, recipe, derive, self._share), self._with_help(engine))
 
     def _with_help(self, engine: Engine) -> Sequence[Engine]:
-        """An engine, and behind it what runs the rest: on a CPU, the reference."""
+        """Return an engine and its fallback: on a CPU, the reference engine."""
         helping = self._engines[1:]
         return (engine,) if isinstance(engine, ReferenceEngine) else (engine, *helping)
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
-        """Run `work` on a thread of the context, begun after what was given to it before."""
+        """Run `work` on a worker thread; work begins in submission order."""
         self.check_alive()
         return self._worker.run(work)
 
     def run_on_builder(
         self, work: Callable[[], T], cancellation: Cancellation | None = None
     ) -> Completion[T]:
-        """Run `work` on the thread for builds: running graphs do not wait for it.
+        """Run `work` on the build thread, so that running graphs do not wait for it.
 
-        It fails at once when the context is lost, whatever the thread is at, and where it was
-        cancelled before it began.
+        It fails at once when the context is lost, even while the thread is busy. It also fails if
+        it is cancelled before it begins.
         """
 
         def begin() -> T:
@@ -329,7 +329,7 @@ class Session:
         return done
 
     async def await_builder(self, work: Callable[[], T]) -> T:
-        """Await `run_on_builder`; what has not begun when the await is cancelled never will."""
+        """Run `work` on the build thread; cancelling the await before it begins drops it."""
         cancellation = Cancellation()
         done = self.run_on_builder(work, cancellation)
         return await wait_or_cancel(done, cancellation, settle=False)
@@ -340,27 +340,27 @@ class Session:
 
     @property
     def worker_is_idle(self) -> bool:
-        """Whether all that was given to the context's threads is done."""
+        """Whether the worker threads have finished all submitted work."""
         return self._worker.idle
 
     def begin_on_worker(
         self, work: Run, fail: Callable[[BaseException], None], afterwards: Run | None = None
     ) -> None:
-        """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none.
+        """Run `work` on a worker thread; `work` stores its own result.
 
         Args:
-            work: Run there.
-            fail: Told why it did not succeed.
-            afterwards: As of `Workers.submit`.
+            work: Function to run.
+            fail: Called with the error if `work` does not succeed.
+            afterwards: As in `Workers.submit`.
         """
         self._begin_on(self._worker, work, fail, afterwards)
 
     def begin_beside_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
-        """As `begin_on_worker`, on one thread more: in no order with what runs on those."""
+        """Run `work` on a helper thread, unordered with the work of the worker threads."""
         self._begin_on(self._second, work, fail)
 
     def improve(self, work: Run, needless: Callable[[], bool]) -> None:
-        """Run what nobody waits for on a thread of its own, until it or the context is needless."""
+        """Run background work on its own thread, until the work is needless or the context lost."""
         threads = self._improver
 
         def begin() -> None:
@@ -385,18 +385,18 @@ class Session:
 
 
 class SessionOwner:
-    """What a session stands behind: a context."""
+    """Base class of MLContext, with a reference to its session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
 
 def session_of(context: object) -> Session:
-    """What stands behind a context.
+    """Return the session of a context.
 
     Raises:
-        ValidationError: It is none.
-        ContextLostError: It is lost.
+        ValidationError: `context` is not an MLContext.
+        ContextLostError: The context is lost.
     """
     if not isinstance(context, SessionOwner):
         raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
@@ -411,12 +411,12 @@ def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
         made = (lambda: tuple(map(keep, compute()))) if keep else compute
         return derive(what, sources, lambda: share(what, sources, made))
 
-    threads = 1 if engine.device is None else MAX_THREADS  # where none of its own compute
+    threads = 1 if engine.device is None else MAX_THREADS  # a GPU leaves the processors free
     return Target(engine.supports, evaluate, derive=kept, threads=threads)
 
 
 def _optimize(engine: Engine, recipe: Graph, derive: Derive, share: Derive) -> Graph:
-    """A recipe after an engine's passes, and the memory given back of weights that these read."""
+    """Run an engine's passes on a recipe, and release the mapped memory of the weights read."""
     made = optimize(recipe, _target(engine, derive, share), engine.passes)
     if engine.has_own_weights:
         trim_memory(recipe.constants.values())
@@ -427,7 +427,7 @@ _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def _leave_behind() -> None:
-    """Contexts of the parent process; their threads are not here, and their locks may be held."""
+    """Mark the parent's sessions in a forked child, where their threads do not exist."""
     for session in _SESSIONS:
         session.leave_behind()
 
@@ -442,7 +442,7 @@ def _lose(session: weakref.ref[Session], message: str) -> None:
 
 
 def _start(worker: Workers, run: Run) -> None:
-    """Run on the worker; a context that is lost meanwhile has failed its work already."""
+    """Submit `run` to the worker; a context lost meanwhile has already failed its work."""
     try:
         worker.submit(run, _ignore)
     except ContextLostError:
@@ -451,4 +451,4 @@ def _start(worker: Workers, run: Run) -> None:
 
 
 def _ignore(error: BaseException) -> None:
-    """Who gave the work keeps track of it."""
+    """Ignore the error: the submitter tracks its work by other means."""

@@ -1,4 +1,4 @@
-"""MLSlicedDispatch: a run that is recorded over several frames."""
+"""MLSlicedDispatch, a run that is recorded in slices over several frames."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 
 
 class _Begun:
-    """A run in slices, and what it is a run of while the context is there."""
+    """Sliced run and its executable, which is dropped at the loss of the context."""
 
     def __init__(self, executable: DeviceExecutable, run: SlicedRun) -> None:
         self.executable: DeviceExecutable | None = executable
         self.run = run
 
     def release(self) -> None:
-        """Give the memory back; the context is gone."""
+        """Release the memory after the loss of the context."""
         self.executable = None
         self.run.release()
 
     def record(self, commands: Commands, seconds: float) -> bool:
-        """Record the next slice; whether it is the last one."""
+        """Record the next slice and return whether it is the last one."""
         executable = self.executable
         if executable is None:  # another thread lost the context just now
             raise ContextLostError("the context of the run in slices is lost")
@@ -45,10 +45,11 @@ class _Begun:
 
 
 class MLSlicedDispatch(Unpicklable, Suggesting):
-    """One run of a graph, recorded in slices by `MLCommandEncoder.dispatch_slice`.
+    """Run of a graph that `MLCommandEncoder.dispatch_slice` records in slices.
 
-    `MLContext.slice_dispatch` makes it. It has buffers of its own for what lies between the slices,
-    which the next one of the same graph takes over once the last slice is submitted.
+    Create it with `MLContext.slice_dispatch`. It has its own buffers for intermediate results
+    between the slices. The next sliced run of the same graph reuses them once the last slice is
+    submitted.
 
     Source: webnn_py, spec/execution.md, "Slices".
     """
@@ -70,7 +71,7 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
 
     @property
     def progress(self) -> float:
-        """How much of the run was recorded, 0 to 1."""
+        """Return the recorded fraction of the run, 0 to 1."""
         return 1.0 if self._done else self._begun.run.progress
 
     def __repr__(self) -> str:
@@ -78,7 +79,7 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
 
 
 class Slicing(SessionOwner):
-    """The method of a context that begins runs in slices."""
+    """Mixin of MLContext that begins sliced runs."""
 
     def slice_dispatch(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -87,19 +88,21 @@ class Slicing(SessionOwner):
 
         Args:
             graph: Built by this context, which is a GPU context.
-            inputs: As `MLCommandEncoder.dispatch` takes them. Arrays are read before this returns,
-                the rest when the commands of the first slice run.
-            outputs: As there; all are written by the commands of the last slice.
+            inputs: As in `MLCommandEncoder.dispatch`. Arrays are read before this returns, the
+                rest when the commands of the first slice run.
+            outputs: As in `MLCommandEncoder.dispatch`; the commands of the last slice write them
+                all.
 
         Returns:
-            What `dispatch_slice` is given.
+            The run to pass to `dispatch_slice`.
 
         Raises:
-            ValidationError: `graph` is no MLGraph.
-            InvalidStateError: This is a CPU context; the graph is destroyed, a tensor is exported,
-                or an input is left out that becomes a constant by commands not submitted yet.
+            ValidationError: `graph` is not an MLGraph.
+            InvalidStateError: This is a CPU context, the graph is destroyed, or a tensor is
+                exported. Or an input is missing that commands not submitted yet turn into a
+                constant.
             DataError: A name, data type, size, format, context or device does not fit.
-            NotSupportedError: As `MLCommandEncoder.dispatch`.
+            NotSupportedError: As in `MLCommandEncoder.dispatch`.
             OperationError: The device has no memory left.
             ContextLostError: The context is lost.
 
@@ -122,7 +125,7 @@ class Slicing(SessionOwner):
 
 
 def record_slice(session: Session, commands: Commands, job: object, budget_ms: object) -> bool:
-    """Record the next slice of a run; raises as `MLCommandEncoder.dispatch_slice`."""
+    """Record the next slice of a run; raise as `MLCommandEncoder.dispatch_slice` does."""
     commands.check_open()
     seconds = _budget(budget_ms)
     if not isinstance(job, MLSlicedDispatch):
@@ -136,7 +139,7 @@ def record_slice(session: Session, commands: Commands, job: object, budget_ms: o
 
 
 def _record_next(commands: Commands, job: MLSlicedDispatch, seconds: float) -> None:
-    """Record the next slice; for one thread at a time."""
+    """Record the next slice; the caller holds the lock of the job."""
     if job._done:
         raise InvalidStateError("job: its last slice was recorded; begin another run")
     reads, writes = job._tensors
@@ -149,7 +152,7 @@ def _record_next(commands: Commands, job: MLSlicedDispatch, seconds: float) -> N
     def record() -> None:
         job._done = job._begun.record(commands, seconds)
 
-    run_on_tensors(() if job.progress else reads, (), record)  # the first slice copies them
+    run_on_tensors(() if job.progress else reads, (), record)  # only the first slice reads the inputs
     if job._done:
         mark_made(writes)
     commands.carry(job._compiled.bound)

@@ -1,4 +1,4 @@
-"""MLTensor: memory of a context, ordered on the context's own timeline."""
+"""MLTensor: a tensor in the memory of a context, and its DLPack and NumPy protocols."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KDL_WEBGPU = 15
 
 
 class MLTensor(Unpicklable, Suggesting):
-    """Memory of a context that holds one tensor. `MLContext.create_tensor_sync` makes it.
+    """Tensor in the memory of a context. Create it with `MLContext.create_tensor_sync`.
 
     Source: WebNN 2026, "MLTensor interface"; its DLPack methods: DLPack, "Python Specification for
     DLPack".
@@ -41,32 +41,32 @@ class MLTensor(Unpicklable, Suggesting):
 
     @property
     def data_type(self) -> MLOperandDataType:
-        """The data type's name."""
+        """Return the name of the data type."""
         return self._memory.descriptor.data_type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple; empty for a scalar."""
+        """Return the dimensions; an empty tuple for a scalar."""
         return self._memory.descriptor.shape
 
     @property
     def readable(self) -> bool:
-        """Whether `read_tensor_sync` and `_async` may be used."""
+        """Whether `read_tensor_sync` and `read_tensor_async` accept the tensor."""
         return self._readable
 
     @property
     def writable(self) -> bool:
-        """Whether `write_tensor` may be used."""
+        """Whether `write_tensor` accepts the tensor."""
         return self._writable
 
     @property
     def exportable(self) -> bool:
-        """Whether `export_to_gpu` may be used."""
+        """Whether `export_to_gpu` accepts the tensor."""
         return self._exportable
 
     @property
     def constant(self) -> bool:
-        """Whether the contents are fixed; usable in `MLGraphBuilder.constant`."""
+        """Whether the contents never change; `MLGraphBuilder.constant` accepts such a tensor."""
         return self._memory.constant
 
     @property
@@ -75,14 +75,14 @@ class MLTensor(Unpicklable, Suggesting):
         return self._memory.destroyed
 
     def destroy(self) -> None:
-        """Give the memory back once work that uses it is done. Harmless twice.
+        """Release the memory once all work that uses it is done. Harmless twice.
 
         Source: WebNN 2026, "MLTensor interface", "destroy()".
         """
         self._memory.destroy()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Device type and number, as DLPack has them: (1, 0) for the CPU, (15, 0) for WebGPU.
+        """Return DLPack's device type and number: (1, 0) for the CPU, (15, 0) for WebGPU.
 
         Source: DLPack, "Python Specification for DLPack".
         """
@@ -96,19 +96,19 @@ class MLTensor(Unpicklable, Suggesting):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule of the contents after all work submitted so far.
+        """Return a DLPack capsule of the contents after all work submitted so far.
 
         Args:
-            stream: None: neither CPU nor WebGPU tensors have streams.
-            max_version: The latest version of DLPack that the consumer knows, (major, minor).
-            dl_device: (1, 0) for the CPU. It must be given for a GPU tensor, which is copied there.
-            copy: Whether to copy. If not given, only what lies on a GPU is copied.
+            stream: None; neither CPU nor WebGPU tensors have streams.
+            max_version: Latest version of DLPack that the consumer supports, as (major, minor).
+            dl_device: (1, 0) for the CPU. It is required for a GPU tensor, which is copied there.
+            copy: Whether to copy. By default, only GPU tensors are copied.
 
         Raises:
-            DLPackError: (a BufferError) The request cannot be met: another device, a stream, a copy
-                where `copy=False`, a tensor that is destroyed or exported, a context that is lost,
-                contents that were never made, or that it would have to wait for on a thread with an
-                event loop.
+            DLPackError: (a BufferError) The request names another device or a stream, or needs a
+                copy despite `copy=False`. Or the tensor is destroyed or exported, the context is
+                lost, or the work that writes the contents failed. Or the call would have to wait on
+                a thread that is running an event loop.
             ValidationError: `copy` is neither a bool nor None.
 
         Source: DLPack, "Python Specification for DLPack".
@@ -141,22 +141,25 @@ class MLTensor(Unpicklable, Suggesting):
                 "__dlpack__: the MLTensor's memory is read-only, which capsules of versions before"
                 " 1.0 cannot say; ask with max_version=(1, 0) or copy=True"
             ) from error
-        except Exception as error:  # NumPy's, over a version that is none
+        except Exception as error:  # NumPy raises various types for an invalid version
             raise DLPackError(
                 f"max_version {shown(max_version)}: {describe_error(error)}"
             ) from error
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """The contents after all work submitted so far, as `numpy.asarray` asks for them.
+        """Return the contents after all work submitted so far, for `numpy.asarray`.
 
-        The array shares the tensor's memory unless a copy or another data type is asked for, and
-        is read-only where the tensor is not writable.
+        The array shares the tensor's memory unless you request a copy or another data type. A
+        shared array is read-only if the tensor is not writable.
 
         Raises:
-            NotSupportedError: The tensor lies on a GPU: use `read_tensor_sync` or `_async`.
-            ValidationError: It is not readable, or `copy=False` forbids what `dtype` asks for.
-            InvalidStateError: It would have to wait on a thread that is running an event loop.
-            OperationError: The work that was to write the contents failed.
+            NotSupportedError: The tensor lies on a GPU: use `read_tensor_sync` or
+                `read_tensor_async`.
+            ValidationError: The tensor is not readable, or `dtype` needs a copy that `copy=False`
+                forbids.
+            InvalidStateError: The call would have to wait on a thread that is running an event
+                loop.
+            OperationError: The work that writes the contents failed.
         """
         if copy is not None:
             convert.boolean(copy, "copy")
@@ -186,7 +189,7 @@ def _dtype(given: Any) -> np.dtype[Any]:
     try:
         made: np.dtype[Any] = np.dtype(given)
         return made
-    except Exception as error:  # NumPy's, or whatever its own methods raise
+    except Exception as error:  # NumPy or the object's own methods raise it, of any type
         raise ValidationError(f"dtype {shown(given)}: {describe_error(error)}") from error
 
 
@@ -194,15 +197,15 @@ def _device(given: Any) -> tuple[int, int]:
     try:
         kind, number = given
         return int(kind), int(number)
-    except Exception:  # whatever its own methods raise
+    except Exception:  # the object's own methods may raise any type
         raise DLPackError(f"dl_device {shown(given)}, expected device type and number") from None
 
 
 def memory_of(tensor: object, what: str, error: type[MLError] = ValidationError) -> TensorMemory:
-    """The memory of a tensor.
+    """Return the memory of a tensor.
 
     Raises:
-        ValidationError: It is none (or `error`).
+        ValidationError: (or `error`) `tensor` is not an MLTensor.
     """
     if not isinstance(tensor, MLTensor):
         raise error(f"{what}: got {type_name(tensor)}, expected an MLTensor")
@@ -212,9 +215,9 @@ def memory_of(tensor: object, what: str, error: type[MLError] = ValidationError)
 def repeated(
     inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
 ) -> tuple[Hashable, list[TensorMemory], list[TensorMemory]] | None:
-    """What is equal for the same tensors under the same names, and their memory.
+    """Return a cache key of these named tensors, and the memory of the inputs and outputs.
 
-    None if one is not usable now, or is none: who checks them says what they are.
+    Return None if a value is not a usable tensor; the full checks then raise the error.
     """
     try:
         reads: list[TensorMemory] = []
@@ -227,7 +230,7 @@ def repeated(
                     return None
                 memories.append(memory)
                 serials.append(memory.serial)
-        # The names last: other objects than mappings may be without an end.
+        # Iterate over the names last: an object that is not a mapping may iterate without end.
         return (*inputs, None, *outputs, *serials), reads, writes
     except Exception:
         return None
