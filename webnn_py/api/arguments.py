@@ -46,7 +46,7 @@ class Arguments:
                 break
 
     def hand_over(self) -> Sequence[Any]:
-        """Return the inputs and drop the references here, so that the caller can free them early."""
+        """Return the inputs and drop the references here, so that the caller frees them early."""
         inputs, self.inputs = self.inputs, ()
         return inputs
 

@@ -58,7 +58,7 @@ class CompiledGraph:
             if self.is_open
             else lambda *_: Prepared.of(*(compile or session.compile)(recipe))
         )
-        self._wanted = wanted = set[Sizes]()  # sizes that need kernels compiled for them, not for far sizes
+        self._wanted = wanted = set[Sizes]()  # sizes that need kernels of their own
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:
             with gil_yield.awaited():

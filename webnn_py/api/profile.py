@@ -1,4 +1,4 @@
-"""MLProfile: what each step of a graph takes."""
+"""MLProfile, the measured time of each step of a graph or program."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from webnn_py.storage.archive import replacing
 
 MOST_RUNS = 10_000
 WIDEST = 60
-"""Characters of a row's operators that the table shows: an engine may run hundreds at once."""
+"""Maximum characters of a row's operators in the table; one step may run hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
 class MLProfileRow:
-    """One step of a graph or program: what one kernel computes, or an engine at once.
+    """Measurement of one step of a graph or program: one kernel, or one call of an engine.
 
     Attributes:
-        step: Its number, from 0.
-        operator: The operators that it computes, and the labels of those that have one; the kernel
-            where it is a program's.
-        kernel: What runs it: kernels by name, or an engine.
-        milliseconds: The median of what it took.
-        share: Of the time of all steps, 0 to 1.
-        flop: Additions, multiplications and functions that the operators ask for; 0 in a program.
-        bytes: What the step reads and writes, each tensor once.
-        roof: Its rate as a share of the highest that was measured on the device, in arithmetic or
-            in bytes, whichever is nearer. Caches and matrix units can exceed what was measured, so
-            it may be above 1.
+        step: Number of the step, from 0.
+        operator: The operators that the step computes, with their labels; the kernel's name for a
+            step of a program.
+        kernel: Names of the kernels that run the step, or of the engine.
+        milliseconds: Median time of the step.
+        share: Fraction of the time of all steps, 0 to 1.
+        flop: Additions, multiplications and functions that the operators require; 0 in a program.
+        bytes: Bytes that the step reads and writes, counting each tensor once.
+        roof: Rate of the step as a fraction of the device's measured peak rate, in arithmetic or
+            in bytes, whichever is higher (roofline model). Caches and matrix units can exceed the
+            measured peak, so that it may be above 1.
 
     Source: webnn_py, spec/execution.md, "Profiles".
     """
@@ -55,17 +55,17 @@ class MLProfileRow:
 
 
 class MLProfile(Suggesting):
-    """What each step of a graph takes: rows to go over, which print as a table.
+    """Sequence of the measured steps of a graph or program; it prints as a table.
 
-    Steps are measured one by one, with a pause of the device between them, so that their sum is
-    more than what a run takes.
+    Steps are measured one by one, with a pause of the device between them. Their sum therefore
+    exceeds the time of a run.
 
     Attributes:
-        rows: An MLProfileRow for each step; `len`, indices and `for` go over them, too.
-        milliseconds: The median of a whole run.
-        clock: "gpu" where the device's timestamps were read, else "host".
-        peak_flops: Operations a second that the device was seen to do in float32.
-        peak_bytes: Bytes a second that the device was seen to read and write.
+        rows: An MLProfileRow for each step; `len`, indices and `for` work on the profile, too.
+        milliseconds: Median time of a whole run.
+        clock: "gpu" if the times come from the device's timestamps, else "host".
+        peak_flops: Measured peak of the device in float32 operations per second.
+        peak_bytes: Measured peak of the device in bytes read and written per second.
 
     Source: webnn_py, spec/execution.md, "Profiles".
     """
@@ -124,10 +124,10 @@ class MLProfile(Suggesting):
         """Write the steps of a run as a trace that https://ui.perfetto.dev opens.
 
         Args:
-            path: Of the JSON file.
+            path: Path of the JSON file.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The file cannot be written.
 
         Source: webnn_py, spec/execution.md, "Profiles".
         """
@@ -159,18 +159,18 @@ def measure(
     inputs: Mapping[str, Any],
     runs: int,
 ) -> MLProfile:
-    """Run an executable several times and measure.
+    """Run an executable several times and measure its steps.
 
     Args:
-        session: The context's.
-        signature: What it is given, without open sizes.
-        executable: What runs.
+        session: Session of the context.
+        signature: Inputs and outputs, without open sizes.
+        executable: Executable to measure.
         bound: The inputs that are constants.
-        inputs: The others, by name.
-        runs: How often, 1 to 10,000.
+        inputs: The other inputs, by name.
+        runs: Number of measured runs, 1 to 10,000.
 
     Raises:
-        MLError: As `MLGraph.profile`.
+        MLError: As in `MLGraph.profile`.
     """
     count = run_count(runs)
     with session.queue.loss():
@@ -184,7 +184,7 @@ def measure(
 
 
 def run_count(runs: int) -> int:
-    """How often something is to be run; raises a ValidationError."""
+    """Return the checked number of runs; raise a ValidationError if it is out of range."""
     count = convert.unsigned(runs, "runs")
     if not 1 <= count <= MOST_RUNS:
         raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
@@ -192,7 +192,7 @@ def run_count(runs: int) -> int:
 
 
 def measured(session: Session, run: Callable[[], RunTime], count: int) -> MLProfile:
-    """What `run` measured so often, after one run more, on hardware that is awake."""
+    """Return the profile of `count` runs, after a warm-up run and waking the device."""
     run()
     session.engine.wake()
     times = []
@@ -204,7 +204,7 @@ def measured(session: Session, run: Callable[[], RunTime], count: int) -> MLProf
 
 
 def _operators(step: StepTime) -> str:
-    """The operators, each once, and the labels of the user's."""
+    """Return the distinct operators of a step, and the user's labels."""
     names = ", ".join(dict.fromkeys(node.op for node in step.nodes))
     labels = ", ".join(dict.fromkeys(node.label for node in step.nodes if node.label))
     return f"{names} [{labels}]" if labels else names or step.name

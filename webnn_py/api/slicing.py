@@ -152,7 +152,7 @@ def _record_next(commands: Commands, job: MLSlicedDispatch, seconds: float) -> N
     def record() -> None:
         job._done = job._begun.record(commands, seconds)
 
-    run_on_tensors(() if job.progress else reads, (), record)  # only the first slice reads the inputs
+    run_on_tensors(() if job.progress else reads, (), record)  # the first slice copies them
     if job._done:
         mark_made(writes)
     commands.carry(job._compiled.bound)

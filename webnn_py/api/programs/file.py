@@ -1,4 +1,4 @@
-"""A graph alone as a program in a file."""
+"""Export of a single graph as a program file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from webnn_py.ir import Descriptor, Graph
 
 @convert_memory_errors
 def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Compile a graph of known sizes for all devices, and write it as a program of one step.
+    """Compile a graph without open dimensions for all devices; save it as a program.
 
     Raises:
-        ValidationError: An input and an output have one name, as arguments cannot.
+        ValidationError: An input and an output have the same name, as arguments cannot.
         NotSupportedError: A kernel would need more than WebGPU's default limits.
         FileError: The file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""MLProgram: graphs and kernels of the user's as one piece of work, run here or saved."""
+"""MLProgram: graphs and your own kernels, compiled together, to run or to save."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 
 
 class MLProgram(Unpicklable, Suggesting):
-    """Runs of graphs and kernels of your own, compiled as one piece of work for a GPU.
+    """Sequence of graphs and your own kernels, compiled together for a GPU.
 
-    It is recorded (`argument`, `buffer`, `sequence`, `append`), compiled, and then run as often as
-    you like. What it saves runs without Python, too, and without the compiler.
+    Record it (`argument`, `buffer`, `sequence`, `append`), compile it, then run it as often as you
+    like. A saved program also runs without Python and without the compiler.
 
     Args:
         context: A GPU context.
 
     Raises:
-        ValidationError: `context` is no MLContext.
-        InvalidStateError: It is not on a GPU.
-        ContextLostError: It is lost.
+        ValidationError: `context` is not an MLContext.
+        InvalidStateError: The context is not a GPU context.
+        ContextLostError: The context is lost.
 
     Source: webnn_py, spec/programs.md, "Programs".
     """
@@ -75,7 +75,7 @@ class MLProgram(Unpicklable, Suggesting):
 
     @property
     def arguments(self) -> Mapping[str, MLOperandDescriptor]:
-        """Name to MLOperandDescriptor of what a run is given; read-only."""
+        """Return a read-only mapping of argument names to MLOperandDescriptors."""
         if self._recorder is None:
             assert self._executable is not None
             found = {a.name: a.descriptor for a in self._executable.plan.arguments}
@@ -91,19 +91,19 @@ class MLProgram(Unpicklable, Suggesting):
         data_type: MLOperandDataType | MLOperandDescriptor,
         shape: Sequence[int] | None = None,
     ) -> MLProgramBuffer:
-        """Add what is given at each run.
+        """Add an argument, which each run supplies.
 
         Args:
-            name: Unlike that of any other argument.
-            data_type: Its name, or an MLOperandDescriptor, which gives the shape too; not int4 or
-                uint4.
-            shape: The dimensions, each at least 1; a scalar if not given.
+            name: Name of the argument, unique in the program.
+            data_type: Name of the data type, or an MLOperandDescriptor, which also has the shape;
+                not int4 or uint4.
+            shape: The dimensions, each at least 1; a scalar by default.
 
         Returns:
-            What steps take.
+            The argument or buffer, to use in steps.
 
         Raises:
-            ValidationError: There is one of this name, or data type or shape is not valid.
+            ValidationError: The name is taken, or the data type or shape is not valid.
             InvalidStateError: The program is compiled.
             ContextLostError: The context is lost.
 
@@ -124,20 +124,20 @@ class MLProgram(Unpicklable, Suggesting):
         shape: Sequence[int] | None = None,
         initial: Any = None,
     ) -> MLProgramBuffer:
-        """Add a buffer of the program's own, which keeps what it holds from run to run.
+        """Add a buffer to the program, which keeps its contents from run to run.
 
         Args:
-            data_type: Its name, or an MLOperandDescriptor, which gives the shape too; not int4 or
-                uint4.
-            shape: The dimensions, each at least 1; a scalar if not given.
-            initial: What it holds before the first run, as `MLGraphBuilder.constant` takes it;
-                zeros if not given.
+            data_type: Name of the data type, or an MLOperandDescriptor, which also has the shape;
+                not int4 or uint4.
+            shape: The dimensions, each at least 1; a scalar by default.
+            initial: Contents before the first run, as in `MLGraphBuilder.constant`; zeros by
+                default.
 
         Returns:
-            What steps take.
+            The argument or buffer, to use in steps.
 
         Raises:
-            ValidationError: Data type or shape is not valid, or `initial` does not fit.
+            ValidationError: The data type or shape is not valid, or `initial` does not fit.
             InvalidStateError: The program is compiled.
             ContextLostError: The context is lost.
 
@@ -156,7 +156,7 @@ class MLProgram(Unpicklable, Suggesting):
         return MLProgramBuffer(recorder, Slot(descriptor, None, contents))
 
     def sequence(self) -> MLProgramSequence:
-        """Begin a sequence of steps; it runs once `append` has put it into the program.
+        """Create an empty sequence of steps; `append` adds it to the program.
 
         Raises:
             InvalidStateError: The program is compiled.
@@ -167,14 +167,14 @@ class MLProgram(Unpicklable, Suggesting):
         return MLProgramSequence(self._open())
 
     def append(self, sequence: MLProgramSequence, repeat: int = 1) -> None:
-        """Run a sequence behind what was appended before.
+        """Append a sequence to the program's steps.
 
         Args:
-            sequence: Of this program.
-            repeat: How often in a row, at least once.
+            sequence: A sequence of this program.
+            repeat: Number of consecutive runs of the sequence, at least 1.
 
         Raises:
-            ValidationError: It is no sequence of this program, or `repeat` is no such number.
+            ValidationError: `sequence` is not a sequence of this program, or `repeat` is not valid.
             InvalidStateError: The program is compiled.
             ContextLostError: The context is lost.
 
@@ -190,13 +190,13 @@ class MLProgram(Unpicklable, Suggesting):
         return recorder
 
     def compile_sync(self, *, progress: BuildProgress | None = None) -> None:
-        """Compile for this context's device; nothing can be added afterwards. Harmless twice.
+        """Compile for this context's device and close the recording. Harmless twice.
 
         Args:
-            progress: As of `MLGraphBuilder.build_sync`.
+            progress: Progress callback, as in `MLGraphBuilder.build_sync`.
 
         Raises:
-            ValidationError: There are no steps, or an argument is used by none.
+            ValidationError: There are no steps, or no step uses one of the arguments.
             NotSupportedError: The device lacks what the program needs.
             OperationError: The device refused a kernel, or has no memory left.
             ContextLostError: The context is lost.
@@ -206,10 +206,11 @@ class MLProgram(Unpicklable, Suggesting):
         with_progress(progress, self._compiled)
 
     async def compile_async(self, *, progress: BuildProgress | None = None) -> None:
-        """As `compile_sync`, on a thread of the context: the event loop is never blocked.
+        """Compile on a thread of the context, so that the event loop is never blocked.
 
         Args:
-            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
+            progress: Progress callback, called on that thread. Use `loop.call_soon_threadsafe` to
+                reach the event loop.
 
         Raises:
             MLError: As `compile_sync`.
@@ -245,26 +246,26 @@ class MLProgram(Unpicklable, Suggesting):
         return executable
 
     def run_sync(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Run once, and wait for the end. A program that is not compiled is so first.
+        """Run once and wait for the end, compiling the program first if needed.
 
         Args:
-            arguments: What each argument is, by name: an array or buffer in host memory, an
-                MLTensor of this context, a GPUBuffer or {"buffer", "offset", "size"} in bytes. What
-                a run writes is written there. An argument that no step reads before one writes it
-                may be left out. Nothing that is written shares memory with anything else.
+            arguments: Every argument by name: an array or buffer in host memory, an MLTensor of
+                this context, a GPUBuffer or {"buffer", "offset", "size"} in bytes. The run writes
+                its results there. You may omit an argument that the program writes before any step
+                reads it. A written argument may not share memory with any other.
 
         Returns:
-            Every argument that is written, by name: what was given, or where it was left out a new
-            array of its data type and shape.
+            Every written argument by name: the object you passed, or a new array of its data type
+            and shape if you omitted it.
 
         Raises:
             DataError: A name, data type, size or device does not fit; nothing has run.
             InvalidStateError: This thread is running an event loop: use `run_async`. Or a tensor is
                 exported.
-            ValidationError: As `compile_sync`.
-            NotSupportedError: As `compile_sync`.
-            OperationError: The device failed, or the work that was to write a tensor given.
-            ContextLostError: The context is lost, also while this waits.
+            ValidationError: As in `compile_sync`.
+            NotSupportedError: As in `compile_sync`.
+            OperationError: The device failed, or the work that writes an argument's tensor failed.
+            ContextLostError: The context is lost, before or during the wait.
 
         Source: webnn_py, spec/programs.md, "Running".
         """
@@ -277,21 +278,21 @@ class MLProgram(Unpicklable, Suggesting):
     def run_async(
         self, arguments: Mapping[str, Any] | None = None, sync: Iterable[TimelinePoint] = ()
     ) -> Coroutine[Any, Any, dict[str, Any]]:
-        """As `run_sync`, awaited: the event loop is never blocked.
+        """Run once as `run_sync` does, without blocking the event loop.
 
-        Arrays are read before this returns: changing them afterwards changes nothing. A cancelled
-        await leaves those that are written either untouched or whole.
+        Arrays are read before this returns, so later changes to them have no effect. A cancelled
+        await leaves written arrays either untouched or completely written.
 
         Args:
-            arguments: As there.
+            arguments: As in `run_sync`.
             sync: Timeline points that the run waits for and signals.
 
         Returns:
-            As there.
+            As in `run_sync`.
 
         Raises:
-            MLError: As `run_sync`, by the await, but for the event loop. A ValidationError also
-                where a timeline point does not fit.
+            MLError: As in `run_sync`, from the await, except the error about the event loop. Also a
+                ValidationError if a timeline point does not fit.
 
         Source: webnn_py, spec/programs.md, "Running".
         """
@@ -306,7 +307,7 @@ class MLProgram(Unpicklable, Suggesting):
                     arguments,
                     private=True,
                 )
-                recorder.close()  # what is compiled is what these were checked for
+                recorder.close()  # the arguments were checked against these steps
                 run = self._compile_first(*given, waits)
             else:
                 given = given_arguments(self._session, executable.plan.arguments, arguments)
@@ -332,23 +333,25 @@ class MLProgram(Unpicklable, Suggesting):
             return run, given
 
     def profile(self, arguments: Mapping[str, Any] | None = None, *, runs: int = 5) -> MLProfile:
-        """Run the program on this thread and measure its kernels, those of yours included.
+        """Run the program on this thread and measure its kernels, including your own.
 
-        Each measurement runs it twice or more: with a pause of the device after each step (but
-        not in repetitions after the first), and as a whole. Its buffers keep what they hold then;
-        tensors and resources of the device are written, as by `run_sync`.
+        Each measurement runs the program at least twice: once with a pause of the device after
+        each step, and once as a whole. Repetitions after the first have no pauses. The program's
+        buffers keep the contents that these runs leave. Tensors and device resources are written,
+        as in `run_sync`.
 
         Args:
-            arguments: As of `run_sync`, but arrays are not written.
-            runs: How often, 1 to 10,000; medians are given.
+            arguments: As in `run_sync`, but arrays are not written.
+            runs: Number of measurements, 1 to 10,000; the profile reports medians.
 
         Returns:
-            A row for each step with the time of all its repetitions; they print as a table.
+            A profile with a row for each step, with the time of all its repetitions. It prints as
+            a table.
 
         Raises:
-            ValidationError: `runs` is out of range, or as `compile_sync`.
+            ValidationError: `runs` is out of range, or as in `compile_sync`.
             InvalidStateError: This thread is running an event loop, or a tensor is exported.
-            MLError: As `run_sync`.
+            MLError: As in `run_sync`.
 
         Source: webnn_py, spec/execution.md, "Profiles".
         """
@@ -359,14 +362,14 @@ class MLProgram(Unpicklable, Suggesting):
     async def profile_async(
         self, arguments: Mapping[str, Any] | None = None, *, runs: int = 5
     ) -> MLProfile:
-        """As `profile`, on a thread of the context: the event loop is never blocked.
+        """Profile on a thread of the context, so that the event loop is never blocked.
 
         Args:
-            arguments: As there.
-            runs: As there.
+            arguments: As in `profile`.
+            runs: Number of measurements, 1 to 10,000.
 
         Returns:
-            As there.
+            As in `profile`.
 
         Raises:
             MLError: As `profile`.
@@ -385,17 +388,17 @@ class MLProgram(Unpicklable, Suggesting):
             return measured(self._session, lambda: executable.profile(*named), count)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled program into a file, for any device. One that is there is replaced.
+        """Save the compiled program for any device, replacing an existing file.
 
-        It is compiled for this context's device first, if it is not yet.
+        The program is compiled for this context's device first if needed.
 
         Args:
-            path: The file, by custom named `.mlprogram`.
+            path: Path of the file, conventionally with the suffix `.mlprogram`.
 
         Raises:
-            ValidationError: As `compile_sync`, or `path` ends in .onnx.
-            NotSupportedError: As `compile_sync`.
-            OperationError: As `compile_sync`.
+            ValidationError: As in `compile_sync`, or `path` ends in .onnx.
+            NotSupportedError: As in `compile_sync`.
+            OperationError: As in `compile_sync`.
             FileError: The file cannot be written.
             ContextLostError: The context is lost.
 
@@ -407,7 +410,7 @@ class MLProgram(Unpicklable, Suggesting):
         write_program(executable.plan if compiler is None else compiler.complete_plan(), path)
 
     def __str__(self) -> str:
-        """Arguments and steps as they run on this device, once it is compiled."""
+        """Return the arguments and the steps as they run on this device, once compiled."""
         executable = self._executable
         return repr(self) if executable is None else executable.describe()
 
@@ -419,7 +422,7 @@ class MLProgram(Unpicklable, Suggesting):
 def record_program(
     program: object, session: Session, commands: Commands, arguments: object
 ) -> None:
-    """Record one run of a program, as `MLCommandEncoder.execute`."""
+    """Record one run of a program; see `MLCommandEncoder.execute`."""
     if not isinstance(program, MLProgram):
         raise ValidationError(f"program: got {shown(program)}, expected an MLProgram")
     if program._session is not session:
@@ -432,7 +435,7 @@ def record_program(
 
 @convert_memory_errors
 def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram:
-    """A program of a context, from a file; see `MLContext.load_program_sync`."""
+    """Load a program for a context from a file; see `MLContext.load_program_sync`."""
     program = MLProgram(owner)
     program._recorder = None
     with reading_program(path) as plan:
@@ -442,10 +445,10 @@ def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram
 
 
 def _engine_of(session: Session) -> WebGPUEngine:
-    """The engine of a GPU context.
+    """Return the engine of a GPU context.
 
     Raises:
-        InvalidStateError: It is on a CPU.
+        InvalidStateError: The context is a CPU context.
     """
     if session.device is None:
         raise InvalidStateError("an MLProgram needs a GPU context: make one with device_type='gpu'")

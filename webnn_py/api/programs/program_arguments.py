@@ -1,4 +1,4 @@
-"""What a run of a program is given, checked: arguments by name."""
+"""Validation of the arguments of a program run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ def given_arguments(
     recorded: bool = False,
     private: bool = False,
 ) -> tuple[Signature, Arguments]:
-    """What a run is given, checked: what holds something before it, and what is written.
+    """Check the arguments of a run, and return them with their signature.
+
+    The inputs of the signature are the supplied arguments that the program may read; its outputs
+    are the written arguments.
 
     Args:
-        session: Of the context that runs it.
-        wanted: The program's.
-        arguments: What the user gave.
-        recorded: As of `Signature.on_device`.
-        private: As there.
+        session: Session of the context that runs the program.
+        wanted: Arguments that the program declares.
+        arguments: The user's mapping of arguments.
+        recorded: As in `Signature.on_device`.
+        private: As in `Signature.on_device`.
     """
     session.check_alive()
     read = convert.mapping({} if arguments is None else arguments, "arguments", DataError)
@@ -65,7 +68,7 @@ def given_arguments(
 
 
 def _check_recorded(session: Session, argument: Argument, value: object) -> None:
-    """What a recording writes lies on the device."""
+    """Check that a written argument of a recording lies on the device."""
     if argument.written and not isinstance(value, MLTensor) and not session.engine.takes(value):
         raise DataError(
             f"argument {shown(argument.name)}: got {type_name(value)}, expected a GPUBuffer, a"
@@ -74,13 +77,13 @@ def _check_recorded(session: Session, argument: Argument, value: object) -> None
 
 
 def by_name(signature: Signature, given: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What arguments hold at first, and where those that are written go."""
+    """Return the initial contents of arguments and the destinations of written ones, by name."""
     return named_arguments(signature, given.hand_over(), given.outputs)
 
 
 def named_arguments(
     signature: Signature, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As `by_name`, of what the signature has in its order."""
+    """Return inputs and outputs in the signature's order as dictionaries by name."""
     read, written = signature.inputs, signature.outputs
     return dict(zip(read, inputs, strict=True)), dict(zip(written, outputs, strict=True))

@@ -1,4 +1,4 @@
-"""What programs are made of: arguments and buffers, and sequences of steps over them."""
+"""The parts of a program: arguments, buffers, and sequences of steps."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Workgroups = int | Sequence[int]
 
 
 class Recorder:
-    """What a program is recorded into.
+    """Recording of one program.
 
     Args:
-        session: The context's.
-        device: The GPU's.
+        session: Session of the context.
+        device: GPU device of the context.
 
     Attributes:
-        arguments: What is given at each run.
-        sections: The steps of the sequences that run, which may still grow, and how often each.
+        arguments: Slots of the arguments.
+        sections: Steps and repeat count of each appended sequence; the lists of steps may grow.
     """
 
     def __init__(self, session: Session, device: Device) -> None:
@@ -53,10 +53,10 @@ class Recorder:
         self._compiled = False
 
     def check_open(self) -> None:
-        """Raise an error if nothing can be added any more.
+        """Check that steps can still be added.
 
         Raises:
-            InvalidStateError: The program is compiled, or is being so.
+            InvalidStateError: The program is compiled, or is being compiled.
             ContextLostError: The context is lost.
         """
         self.session.check_alive()
@@ -64,10 +64,10 @@ class Recorder:
             raise InvalidStateError("this MLProgram is compiled; make a new one to change it")
 
     def append(self, sequence: object, repeat: object) -> None:
-        """Run a sequence so often, behind those before.
+        """Append `repeat` runs of a sequence.
 
         Raises:
-            ValidationError: It is none of this program, or there is no such number.
+            ValidationError: `sequence` is not a sequence of this program, or `repeat` is not valid.
         """
         if not isinstance(sequence, MLProgramSequence):
             raise ValidationError(f"append: got {shown(sequence)}, expected an MLProgramSequence")
@@ -79,7 +79,7 @@ class Recorder:
         self.sections.append((sequence._steps, count))
 
     def source(self) -> Source:
-        """What was recorded.
+        """Return the recorded program.
 
         Raises:
             ValidationError: There are no steps.
@@ -91,12 +91,12 @@ class Recorder:
         return source
 
     def close(self) -> None:
-        """Add nothing any more."""
+        """Close the recording to further steps."""
         self._compiled = True
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[Source]:
-        """What was recorded; nothing is added meanwhile, nor later, but where the block fails.
+        """Close the recording and yield the program; reopen it if the block fails.
 
         Raises:
             ValidationError: There are no steps.
@@ -109,10 +109,10 @@ class Recorder:
             raise
 
     def slot_of(self, resource: object, what: str) -> Slot:
-        """The slot of an argument or buffer.
+        """Return the slot of an argument or buffer.
 
         Raises:
-            ValidationError: It is none, or another program's.
+            ValidationError: `resource` is neither, or belongs to another program.
         """
         if not isinstance(resource, MLProgramBuffer):
             raise ValidationError(
@@ -129,8 +129,8 @@ class Recorder:
         """Check that the context's device can run a kernel.
 
         Raises:
-            NotSupportedError: It lacks a feature.
-            ValidationError: There are more or larger workgroups than it can run.
+            NotSupportedError: The device lacks a feature.
+            ValidationError: There are more or larger workgroups than the device can run.
         """
         limits = self._offer.limits
         lacking = [name for name in features if name not in self._offer.features]
@@ -158,7 +158,7 @@ class Recorder:
 
 
 class MLProgramBuffer(Unpicklable, Suggesting):
-    """An argument of a program, or a buffer of its own; `MLProgram` makes it.
+    """Argument or internal buffer of a program. Create it with `MLProgram`.
 
     Source: webnn_py, spec/programs.md, "Arguments and buffers".
     """
@@ -171,17 +171,17 @@ class MLProgramBuffer(Unpicklable, Suggesting):
 
     @property
     def name(self) -> str | None:
-        """An argument's name; None for a buffer."""
+        """Return the name of an argument, None for a buffer."""
         return self._slot.name
 
     @property
     def data_type(self) -> MLOperandDataType:
-        """The data type's name."""
+        """Return the name of the data type."""
         return self._slot.descriptor.data_type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple of int."""
+        """Return the dimensions."""
         return self._slot.descriptor.shape
 
     def __repr__(self) -> str:
@@ -190,9 +190,9 @@ class MLProgramBuffer(Unpicklable, Suggesting):
 
 
 class MLProgramSequence(Unpicklable, Suggesting):
-    """Steps of a program that run one after the other; `MLProgram.sequence` makes it.
+    """Sequence of steps of a program. Create it with `MLProgram.sequence`.
 
-    Each step sees what those before it wrote.
+    The steps run one after the other, and each sees the writes of the steps before it.
 
     Source: webnn_py, spec/programs.md, "Steps".
     """
@@ -212,17 +212,18 @@ class MLProgramSequence(Unpicklable, Suggesting):
         """Add one run of a graph.
 
         Args:
-            graph: Built by the program's context. Open dimensions have the sizes that the inputs'
-                shapes say.
-            inputs: An argument or buffer of this program for every input, by name, of just its
-                data type and shape.
-            outputs: The same for every output; none is given twice. It may be one of the inputs.
+            graph: Built by the program's context. The shapes of the inputs determine the sizes of
+                its open dimensions.
+            inputs: An argument or buffer of this program for every input, by name, with exactly
+                the input's data type and shape.
+            outputs: An argument or buffer for every output, likewise. None may occur twice, but an
+                output may also be an input.
 
         Raises:
-            ValidationError: A name, data type, shape or context does not fit, or the argument or
-                buffer is another program's.
+            ValidationError: A name, data type, shape or context does not fit, or an argument or
+                buffer belongs to another program.
             InvalidStateError: The program is compiled, the graph is destroyed, or
-                `initialize_graph` has made inputs of it constants.
+                `initialize_graph` has turned some of its inputs into constants.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/programs.md, "Steps".
@@ -256,7 +257,7 @@ class MLProgramSequence(Unpicklable, Suggesting):
         self._steps.append(GraphStep(fix(compiled.recipe, dict(sizes)), sources, targets))
 
     def _slots(self, given: object, kind: str, known: Mapping[str, Any]) -> dict[str, Slot]:
-        """The slots of what is given by name, for every name that is known and no other."""
+        """Return the slot of each input or output, checking that all and no others are present."""
         mapping = convert.mapping(given, f"dispatch: {kind}s")
         unknown = [name for name in mapping if name not in known]
         if unknown:
@@ -280,22 +281,22 @@ class MLProgramSequence(Unpicklable, Suggesting):
         entry_point: str = "main",
         constants: Mapping[str, float] | None = None,
     ) -> None:
-        """Add one dispatch of a kernel of yours.
+        """Add one dispatch of your own kernel.
 
         Args:
-            wgsl: The code, with `@group(0) @binding(n) var<storage, read>` (or `read_write`) for
+            wgsl: WGSL code, with `@group(0) @binding(n) var<storage, read>` (or `read_write`) for
                 each resource that the kernel uses.
-            resources: Arguments and buffers of this program, bound to 0, 1, 2 and so on.
-            workgroups: How many along x, y and z, each at least 1; those left out are 1.
-            entry_point: A function of the code with `@compute`.
-            constants: The values of pipeline-overridable constants, by their names; those without
-                a default are needed.
+            resources: Arguments and buffers of this program, for the bindings 0, 1, 2 and so on.
+            workgroups: Number of workgroups along x, y and z, each at least 1; missing ones are 1.
+            entry_point: Name of a function of the code with `@compute`.
+            constants: Values of pipeline-overridable constants, by name; required for those
+                without a default.
 
         Raises:
             ValidationError: The code's bindings and the resources do not match, a constant is
-                unknown or missing, something is written that is bound twice, or there are more
+                unknown or missing, or a written resource is bound twice. Or there are more
                 workgroups or invocations than the device can run.
-            NotSupportedError: The code enables what the device lacks.
+            NotSupportedError: The code enables a feature that the device lacks.
             InvalidStateError: The program is compiled.
             ContextLostError: The context is lost.
 
@@ -327,10 +328,10 @@ class MLProgramSequence(Unpicklable, Suggesting):
 
 
 def _check_bindings(module: Module, interface: EntryPoint, slots: Sequence[Slot]) -> None:
-    """Each binding that is used has a resource, each resource a binding, and no written one two.
+    """Check that bindings and resources match, and that no written resource has two bindings.
 
     Raises:
-        ValidationError: That is not so.
+        ValidationError: A binding or a resource breaks this rule.
     """
     names: dict[Slot, str] = {}
     for binding in interface.bindings:
@@ -354,10 +355,10 @@ def _check_bindings(module: Module, interface: EntryPoint, slots: Sequence[Slot]
 
 
 def _constants(module: Module, interface: EntryPoint, given: object) -> dict[str, float]:
-    """The values of pipeline-overridable constants, by what each is set by.
+    """Return the values of pipeline-overridable constants, by name or `@id`.
 
     Raises:
-        ValidationError: One is unknown, is no number, or is missing.
+        ValidationError: A constant is unknown, is not a number, or is missing.
     """
     mapping = convert.mapping({} if given is None else given, "constants")
     known = module.overrides
