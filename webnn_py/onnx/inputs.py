@@ -1,4 +1,4 @@
-"""The shapes of a model's inputs: as the model has them, and as the user fixes or bounds them."""
+"""Shapes of a model's inputs, merged from the model and from the user's `input_shapes`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webnn_py.onnx.tensor import NarrowerError
 
 Bounds = tuple[int, int | None]
 InputShapes = Mapping[str, Sequence[int | str] | int | Bounds]
-"""Shapes by inputs' names; sizes, or their bounds, by the names of dimensions."""
+"""Shapes by input name; sizes or bounds (lowest, highest) by dimension name."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
@@ -30,24 +30,24 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 class Inputs:
-    """What the inputs of a model are made with, each in its turn.
+    """Resolver of input shapes: open dimensions, the user's sizes, and constraints of nodes.
 
-    A dimension that the model names (`dim_param`) is one open size wherever the name stands, and
-    the size of an input that has been given a number. A text such as "past + 1" follows from its
-    names; one that is neither is a size of its own, called after it, as one without a text is after
-    its input and axis. One that must be a multiple of 32 is so many times another, called after it:
-    `32*height_by_32`, also where the model calls it so. One that must be the sum of others is that.
+    All dimensions with the same `dim_param` are one size: open, or the number that some input
+    fixes. A `dim_param` such as "past + 1" is computed from its names. Any other text becomes the
+    name of an open size. A dimension without a text is named after its input and axis. A size that
+    must be a multiple of 32 becomes 32 times another open size, as in `32*height_by_32`. A size
+    that must equal a sum of others becomes this sum.
 
     Args:
-        values: The inputs' onnx.ValueInfoProto, without those that have initializers.
-        given: What the user says.
-        fewer: For which sizes alone the model's nodes are right.
+        values: The onnx.ValueInfoProto of the inputs without an initializer.
+        given: The user's shapes, sizes and bounds.
+        fewer: Errors of earlier import attempts, each of which narrows the open sizes.
 
     Attributes:
-        bounds: What to give a builder as `dimensions`.
+        bounds: Bounds by name, for the argument `dimensions` of MLGraphBuilder.
 
     Raises:
-        ValidationError: The user names what the model does not have, or a shape that does not fit.
+        ValidationError: The user names an unknown input or dimension, or a shape does not fit.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Inputs:
         self._same[other] = first
 
     def _follow(self, name: str, total: str) -> None:
-        """A size is the sum of others wherever its name stands, unless the user bounds it."""
+        """Replace a size by the sum `total` in all shapes, unless the user bounds the size."""
         plain = {text for text, called in self._called.items() if text == called}
         if name not in plain or not _names_in(total) <= plain or name in self.bounds:
             return
@@ -114,7 +114,7 @@ class Inputs:
     def _share_an_axis(
         self, names: tuple[str, str], texts: Mapping[str, Sequence[int | str] | None]
     ) -> bool:
-        """Whether two names stand at the same axis wherever they stand, such as that of a batch."""
+        """Return whether two names occur at the same axes only, as sizes of a batch do."""
         places = [
             {
                 axis
@@ -127,13 +127,13 @@ class Inputs:
         return bool(places[0]) and places[0] == places[1]
 
     def _bound(self, name: str, low: int, high: int | None) -> None:
-        """Leave a size the bounds that it had before, and these."""
+        """Intersect the bounds of a size with (low, high)."""
         old_low, old_high = self.bounds.get(name, ANY_SIZE)
         ends = [end for end in (high, old_high) if end is not None]
         self.bounds[name] = max(low, old_low), min(ends)
 
     def _times(self, name: str, factor: int) -> None:
-        """A size is a multiple: one of another name so many times, within its bounds."""
+        """Replace a size by `factor` times a new open size with the bounds divided."""
         whole, before = self._multiples.get(name, (name, 1))
         part = f"{whole}_by_{before * factor}"
         low, high = self.bounds.pop(name, ANY_SIZE)
@@ -156,7 +156,7 @@ class Inputs:
     def _check_sizes(
         self, name: str, texts: Sequence[int | str], shape: Sequence[int | str]
     ) -> None:
-        """A shape contradicts nothing that is said of its dimensions by their names."""
+        """Check that a shape matches the user's sizes and bounds of its named dimensions."""
         for text, size in zip(texts, shape, strict=True):
             if not isinstance(text, str) or isinstance(size, str):
                 continue
@@ -169,7 +169,7 @@ class Inputs:
                 )
 
     def in_order(self) -> list[str]:
-        """The inputs' names: first those whose dimensions stand for themselves."""
+        """Return the inputs' names; inputs with computed dimensions come last."""
         plain = {text for s in self._shapes.values() for text in s or () if isinstance(text, str)}
 
         def follows(name: str) -> bool:
@@ -179,10 +179,10 @@ class Inputs:
         return sorted(self._values, key=follows)
 
     def shape(self, name: str) -> list[Any]:
-        """The shape of an input, as a builder takes it.
+        """Return the shape of an input: sizes, names and dimensions, for `MLGraphBuilder.input`.
 
         Raises:
-            ValidationError: The model says none, nor does the user.
+            ValidationError: Neither the model nor the user has a shape for the input.
         """
         shape = self._shapes[name]
         if shape is None:
@@ -192,10 +192,14 @@ class Inputs:
         return [self._size(size) if isinstance(size, str) else size for size in shape]
 
     def check_given(self, name: str, shape: Sequence[int]) -> None:
-        """What is given in an input's place has its rank, and the sizes that the model fixes.
+        """Check that a replacement of an input has its rank and its fixed sizes.
+
+        Args:
+            name: The input's name.
+            shape: The shape of the replacing operand or array.
 
         Raises:
-            ValidationError: It has not.
+            ValidationError: The rank or a fixed size differs.
         """
         texts = self._shapes[name]
         if texts is None:
@@ -209,7 +213,7 @@ class Inputs:
             )
 
     def made(self, name: str, shape: Sequence[int]) -> None:
-        """An input has this shape: what the model calls its dimensions is known from here on."""
+        """Record the shape of an input as the sizes of its named dimensions."""
         texts = self._shapes.get(name)
         if texts is not None and len(texts) == len(shape):
             self._learn(texts, shape)
@@ -231,7 +235,7 @@ class Inputs:
         return self._open(text) if name in self._parts else name
 
     def _open(self, text: str) -> Any:
-        """An open size, as a multiple if it must be one."""
+        """Return an open size, or the factor times its part if it must be a multiple."""
         name = self._name(text)
         if name not in self._parts:
             return named(name, *ANY_SIZE)
@@ -239,7 +243,7 @@ class Inputs:
         return self._multiples[part][1] * named(part, *ANY_SIZE)
 
     def _name(self, text: str) -> str:
-        """What a builder calls a size: names must be identifiers there."""
+        """Return the builder's name of a size: a unique identifier made from the model's text."""
         if text not in self._called:
             wanted = text if text.isidentifier() else f"_{re.sub(r'[^0-9A-Za-z_]+', '_', text)}"
             name, number = wanted, 0
@@ -254,9 +258,9 @@ class Inputs:
 
 
 def _texts(value: Any) -> list[int | str] | None:
-    """Numbers and names; None without a shape.
+    """Return the sizes and names of an input's dimensions; None if the model has no shape.
 
-    A dimension without a name, or with one such as "?", has one made of the input's.
+    A dimension without a name, or with a name such as "?", is named after the input and its axis.
     """
     own = value.type.tensor_type
     if not own.HasField("shape"):
@@ -302,7 +306,7 @@ def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | st
 
 
 def _reordered(shape: list[int | str], texts: list[int | str]) -> str:
-    """How an array of this shape gets that of the model, as the end of a message."""
+    """Return the end of a message that tells how to change an array's layout to the model's."""
     wanted = tuple(named("n", *ANY_SIZE) if isinstance(dim, str) else dim for dim in texts)
     sizes = [size for size in shape if isinstance(size, int)]
     moved = relaid(sizes, cast(Shape, wanted)) if len(sizes) == len(shape) else None
@@ -310,7 +314,7 @@ def _reordered(shape: list[int | str], texts: list[int | str]) -> str:
 
 
 def _names_in(text: str) -> set[str]:
-    """The names of a sum or product that follows from others; none in what is just a text."""
+    """Return the names in an arithmetic expression; an empty set for a plain name or text."""
     if text.isidentifier():
         return set()
     try:
@@ -323,7 +327,7 @@ def _names_in(text: str) -> set[str]:
 
 
 def _is_multiple(text: str) -> bool:
-    """Whether it is so many times a name, as `to_onnx` writes a size that must be."""
+    """Return whether a text is a number times a name, as `to_onnx` writes multiples."""
     return re.fullmatch(r"[1-9][0-9]*\s*\*\s*[^\W\d]\w*", text) is not None
 
 

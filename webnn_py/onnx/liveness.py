@@ -1,4 +1,4 @@
-"""Dead code elimination: which nodes, inputs and outputs the results of a model depend on."""
+"""Liveness analysis for dead code elimination: the nodes that a model's outputs depend on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from webnn_py.onnx.functions import Key, called_by, is_standard
 
 
 class LiveNode(NamedTuple):
-    """A node that is needed.
+    """Live node, on which an output of the model depends.
 
     Attributes:
-        node: The node.
-        inputs: The names that it reads; "" of an input that it does without.
-        outputs: Of each output, whether something reads it.
+        node: The onnx.NodeProto.
+        inputs: The names that it reads; "" for inputs that its live outputs do not depend on.
+        outputs: For each output, whether something reads it.
     """
 
     node: Any
@@ -23,11 +23,11 @@ class LiveNode(NamedTuple):
 
 
 Live = tuple[list[LiveNode], set[str]]
-"""Nodes that are needed, in order, and all names that they and what needs them read."""
+"""Live nodes in order, and all names that the live nodes or the callers read."""
 
 
 class Liveness:
-    """Liveness of the nodes of a model.
+    """Liveness analysis of a model's graphs and functions, cached.
 
     Args:
         functions: The model's local functions, none of which calls itself.
@@ -39,11 +39,11 @@ class Liveness:
         self._of_graphs: dict[tuple[int, tuple[bool, ...] | None], tuple[Any, Live]] = {}
 
     def of(self, nodes: Sequence[Any], wanted: Iterable[str]) -> Live:
-        """Return the nodes that some names depend on, in order, and all names that these read.
+        """Return the live nodes in order, and all names that are read.
 
         Args:
-            nodes: Nodes of a graph or function, each behind those whose results it reads.
-            wanted: The names of its results, which are among the names that are read.
+            nodes: Nodes of a graph or function in topological order.
+            wanted: The names of its results; they count as read.
         """
         read = {name for name in wanted if name}
         live = []
@@ -57,24 +57,26 @@ class Liveness:
         return live[::-1], read
 
     def of_graph(self, graph: Any, needed: Sequence[bool] | None) -> Live:
-        """The same of a subgraph; remembered, as each level of nested ones asks for all below it.
+        """Return the live nodes of a subgraph and all names that are read.
+
+        The result is cached, because every level of nested subgraphs asks for all levels below.
 
         Args:
-            graph: The subgraph.
-            needed: Which of its outputs are; None for all.
+            graph: The onnx.GraphProto.
+            needed: For each output, whether something reads it; None means all.
         """
         key = id(graph), None if needed is None else tuple(needed)
         if key not in self._of_graphs:
             live = self.of(graph.node, _chosen(graph.output, needed))
-            self._of_graphs[key] = graph, live  # which keeps the graph, and so its id
+            self._of_graphs[key] = graph, live  # a reference to the graph keeps its id unique
         return self._of_graphs[key][1]
 
     def needed_outputs(self, node: Any, outputs: Sequence[bool]) -> list[bool] | None:
-        """Tell which outputs of its subgraphs a node needs; None for all of them.
+        """Return which outputs of its subgraphs a node needs; None means all.
 
         Args:
-            node: An If, Loop or Scan, or another node.
-            outputs: Which of its own outputs are read.
+            node: Any node; only If, Loop and Scan can need fewer than all.
+            outputs: For each output of the node, whether something reads it.
         """
         if not is_standard(node) or called_by(node) in self._functions:
             return None
@@ -83,10 +85,10 @@ class Liveness:
         body = _body_of(node)
         if body is None:
             return None
-        first = [True] if node.op_type == "Loop" else []  # its condition
+        first = [True] if node.op_type == "Loop" else []  # the condition is always needed
         needed = [*first, *outputs, *[False] * len(body.output)][: len(body.output)]
         state = list(_state(node, body))
-        while True:  # what is carried for what is needed is needed
+        while True:  # add loop-carried states that needed results read, up to a fixed point
             read = self.of_graph(body, needed)[1]
             more = [made for _, name, made in state if not needed[made] and name in read]
             if not more:
@@ -129,10 +131,10 @@ def _body_of(node: Any) -> Any:
 
 
 def _state(node: Any, body: Any) -> Iterator[tuple[int, str, int]]:
-    """Yield the state of a loop: its place among the inputs, and its name and place in the body."""
-    if node.op_type == "Loop":  # its body begins with the number of the round and the condition
+    """Yield each loop-carried state: its input index, and its name and output index in the body."""
+    if node.op_type == "Loop":  # the body's first inputs are the iteration and the condition
         first, made, before, scans = 2, 1, 0, 0
-    else:  # the operator of version 8 begins with lengths
+    else:  # the first input of version 8 is the lengths of sequences
         first, made, before = 0, 0, len(node.input) - len(body.input)
         scans = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 0)
     for i in range(len(body.input) - first - max(scans, 0)):
@@ -142,7 +144,7 @@ def _state(node: Any, body: Any) -> Iterator[tuple[int, str, int]]:
 
 
 def _chosen(outputs: Sequence[Any], needed: Sequence[bool] | None) -> Iterator[str]:
-    """Yield the names of the outputs, of functions or graphs, that are needed."""
+    """Yield the names of the needed outputs of a function or graph."""
     for i, output in enumerate(outputs):
         if needed is None or (i < len(needed) and needed[i]):
             yield output if isinstance(output, str) else output.name

@@ -1,4 +1,4 @@
-"""What `load` and `add_to` are made of; imported with them, as it needs onnx."""
+"""Implementation of `load` and `add_to`, imported at their first call because it needs onnx."""
 
 from __future__ import annotations
 
@@ -28,14 +28,23 @@ def imported(
     shapes: InputShapes,
     constants: Mapping[str, Any] | None = None,
 ) -> tuple[MLGraphBuilder, dict[str, Tensor]]:
-    """A model in a builder of its own, its open dimensions bounded as its nodes want it.
+    """Import a model into a new builder, with bounds of open dimensions that its nodes accept.
+
+    Args:
+        ctx: The context of the builder.
+        model: The model.
+        shapes: The user's input shapes.
+        constants: Arrays by input name that become constants.
+
+    Returns:
+        The builder, and the tensors of the model's outputs by name.
 
     Raises:
-        MLError: As `load`.
+        MLError: The same errors as `load`.
     """
     fewer: list[NarrowerError] = []
     no_help: set[object] = set()
-    while True:  # each time there are fewer sizes
+    while True:  # every attempt narrows the open sizes, or gives up on one error
         inputs = Inputs(model.inputs, shapes, fewer)
         builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
         try:
@@ -50,10 +59,16 @@ def imported(
 def built(
     ctx: MLContext, model: Model, shapes: InputShapes, constants: Mapping[str, Any]
 ) -> MLGraph:
-    """The graph of a model, as far as it can be as an earlier process left it.
+    """Build the graph of a model, from the disk cache if an earlier process stored it.
+
+    Args:
+        ctx: The context that runs the graph.
+        model: The model.
+        shapes: The user's input shapes.
+        constants: Arrays by input name that become constants; with any, the cache is not used.
 
     Raises:
-        MLError: As `load`.
+        MLError: The same errors as `load`.
     """
     session = session_of(ctx)
     known = KnownModel(model, shapes, session)
@@ -65,7 +80,7 @@ def built(
     recorder = Recorder()
     rewritten: list[Graph] = []
 
-    def compile(recipe: Graph) -> Compiled:  # without a way to the model, which goes now
+    def compile(recipe: Graph) -> Compiled:  # holds no reference to the model, to free it
         listing, executable = session.compile(recipe, recorder)
         rewritten[:] = [listing.graph]
         return listing, executable
@@ -73,13 +88,13 @@ def built(
     builder, made = imported(ctx, model, shapes, constants)
     recipe = recorded(builder, outputs(builder, made))
     graph = MLGraph(CompiledGraph(session, recipe, compile))
-    for optimized in () if constants else rewritten:  # none of a graph with open dimensions
+    for optimized in () if constants else rewritten:  # empty if dimensions are open
         known.store(recipe, optimized, recorder)
     return graph
 
 
 def outputs(builder: MLGraphBuilder, found: Mapping[str, Tensor]) -> dict[str, MLOperand]:
-    """What to build: a copy of each result that is an input or a constant of the graph."""
+    """Return the operands to build by name; an output that is an input or constant is copied."""
     made = {}
     for name, tensor in found.items():
         assert tensor.operand is not None

@@ -1,4 +1,4 @@
-"""Reading a model: the file, its external data, its opsets, the shapes of its inputs."""
+"""Reader of ONNX models: the file, its weights and external data, and its opsets."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from webnn_py.onnx.tensor import Array, element_name
 from webnn_py.storage.archive import kind_of
 
 READERS = 4
-"""Threads that read a model's weights."""
+"""Number of threads that read a model's weights in advance."""
 WORTH_A_THREAD = 1 << 18
-"""Bytes of a weight from which on they do."""
+"""Smallest weight, in bytes, that a thread reads in advance."""
 ZEROS_PER_VALUE = 128
-"""Elements that a sparse tensor may have for each of its values, beside those of a small one."""
+"""Elements of a sparse tensor per stored value that do not count towards the import limit."""
 _BITS = {
     int(number): 2 if "INT2" in name else 4
     for name, number in onnx.TensorProto.DataType.items()
     if name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1")
 }
-"""Bits of elements of which several lie in a byte."""
+"""Bits per element of data types that pack several elements into a byte."""
 _COMPLEX = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
@@ -46,21 +46,21 @@ Affords = Callable[[int], bool]
 
 
 class Model:
-    """A model that has been read.
+    """Parsed ONNX model, whose large weights stay in its file until they are used.
 
     Args:
         source: A path, the bytes of a file, or an onnx.ModelProto.
 
     Attributes:
-        structure: What tells a file, or the bytes of one, from others, but for the contents of
-            large weights; "" of what is neither.
-        parts: Those contents, by their places, as they were read; None unless they are to be kept.
-        reads_elsewhere: Whether contents were read of other files.
-        node_count: The number of its nodes, those of local functions that it calls included.
-        functions: Its local functions, by what they are called by.
+        structure: SHA-256 digest of the file without its large weights; "" for an onnx.ModelProto.
+        parts: Contents of the large weights read so far, by place; None if they are not kept.
+        reads_elsewhere: Whether external data was read from other files.
+        node_count: The number of nodes, with calls of local functions expanded.
+        functions: The local functions by key.
 
     Raises:
-        DataError: It cannot be read, or is no model.
+        DataError: The file cannot be read, or holds no valid model.
+        ValidationError: `source` is of another type.
     """
 
     def __init__(self, source: object) -> None:
@@ -79,7 +79,7 @@ class Model:
                 raise file_error(error, source, f"onnx: {path} cannot be read") from error
             except DataError:
                 raise
-            except ValueError as error:  # it has a null character
+            except ValueError as error:  # the path contains a null character
                 raise DataError(f"onnx: {str(path)!r} cannot be read: {error}") from error
         elif isinstance(source, (bytes, bytearray, memoryview)):
             proto, self.structure, cut_out = _parsed(source, "the model")
@@ -104,19 +104,19 @@ class Model:
 
     @property
     def inputs(self) -> list[Any]:
-        """The inputs that are to be given: an initializer of its name is an input's default."""
+        """The inputs without a default value, which is an initializer of the same name."""
         names = {tensor.name for tensor in self.graph.initializer}
         names |= {sparse.values.name for sparse in self.graph.sparse_initializer}
         return [value for value in self.graph.input if value.name not in names]
 
     @functools.cached_property
     def places(self) -> list[Place]:
-        """Where large weights lie in the file."""
+        """The places of large weights in the file."""
         return [place for one in self.graph.initializer if (place := self._place_of(one))]
 
     @functools.cached_property
     def ahead(self) -> Mapping[str, Future[Array]]:
-        """The contents of large initializers by name, which threads read from now on."""
+        """Futures of the contents of large initializers by name; threads start to read now."""
         placed = [
             tensor
             for tensor in self.graph.initializer
@@ -130,10 +130,10 @@ class Model:
         return made
 
     def contents(self, tensor: Any) -> Array:
-        """The contents of a tensor that the model holds, external data included.
+        """Return the contents of an onnx.TensorProto of the model, including external data.
 
         Raises:
-            DataError: They are not there, or do not fit its shape.
+            DataError: The contents are missing, or do not fit the tensor's type and shape.
         """
         title = f"onnx: tensor {tensor.name!r}"
         if any(size < 0 for size in tensor.dims):
@@ -153,20 +153,20 @@ class Model:
         _check_length(tensor, title)
         try:
             return np.asarray(numpy_helper.to_array(tensor))
-        except Exception as error:  # what the library raises is not said anywhere
+        except Exception as error:  # onnx documents no error types
             raise DataError(f"{title}: its contents do not fit its type and shape: {error}") from (
                 error
             )
 
     def contents_in(self, graph: Any, affords: Affords) -> Iterator[tuple[str, Array]]:
-        """Names and contents of a graph's initializers, sparse ones included.
+        """Yield the name and contents of each initializer of a graph, including sparse ones.
 
         Args:
-            graph: One of the model's graphs.
-            affords: As of `dense`.
+            graph: An onnx.GraphProto of the model.
+            affords: The same as of `dense`.
 
         Raises:
-            DataError: As `contents`.
+            DataError: The contents are missing, or do not fit the tensor's type and shape.
         """
         for tensor in graph.initializer:
             yield tensor.name, self.contents(tensor)
@@ -174,14 +174,14 @@ class Model:
             yield sparse.values.name, self.dense(sparse, affords)
 
     def dense(self, sparse: Any, affords: Affords) -> Array:
-        """The contents of a sparse tensor, zeros included.
+        """Return the contents of a sparse tensor as a dense array.
 
         Args:
-            sparse: One of the model.
-            affords: Whether so many elements may be made that are in no file.
+            sparse: An onnx.SparseTensorProto of the model.
+            affords: A function that tells whether the import may generate a number of elements.
 
         Raises:
-            DataError: They are not there, or do not fit its shape.
+            DataError: The contents are missing, do not fit the shape, or have too many zeros.
         """
         shape = tuple(sparse.dims)
         values, places = self.contents(sparse.values), self.contents(sparse.indices)
@@ -211,18 +211,19 @@ class Model:
         return made.reshape(shape)
 
     def _place_of(self, tensor: Any) -> Place | None:
-        """Return where contents that were cut out of the file stand in it.
+        """Return the place of a weight that `protobuf_strip` left in the file, or None.
 
-        A file may say the same of tensors that were not cut out, which counts for nothing.
+        Places that the file itself declares are ignored: a file can contain forged ones.
         """
         place = protobuf_strip.place_of(tensor)
         return place if place in self._cut_out else None
 
     def part(self, place: Place) -> Any:
-        """Bytes of the model's file.
+        """Return the bytes of the model's file at a place.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
+            ValueError: The file has become shorter.
         """
         kept = self.parts
         if kept is None:
@@ -230,11 +231,11 @@ class Model:
         return kept.get(place) or kept.setdefault(place, self._read_part(*place))
 
     def read_into(self, memory: Array, first: int) -> None:
-        """Fill memory from some byte of the model's file on.
+        """Fill an array with the bytes of the model's file from offset `first` on.
 
         Raises:
-            OSError: It cannot be read.
-            ValueError: It ends before.
+            OSError: The file cannot be read.
+            ValueError: The file ends before the array is full.
         """
         if isinstance(self._source, (bytes, bytearray, memoryview)):
             memory[:] = np.frombuffer(self._source, np.uint8, len(memory), first)
@@ -275,16 +276,17 @@ class Model:
         try:
             folder = self._folder_of(copy)
             external_data_helper.load_external_data_for_tensor(copy, folder)
-        except Exception as error:  # checks of the path raise errors of several kinds
+        except Exception as error:  # onnx raises several error types for bad paths
             raise DataError(f"{title}: its external data cannot be read: {error}") from error
         copy.data_location = onnx.TensorProto.DEFAULT
         return copy
 
     def _folder_of(self, tensor: Any) -> str:
-        """The folder that external data lies in, to which its place is made relative.
+        """Return the folder of external data, and rewrite its location relative to that folder.
 
-        A link may lead to a file in the folder of the model, or of what the model's path is a link
-        to, as in caches that keep contents apart from names. The library takes no links.
+        The library `onnx` rejects symbolic links. This method resolves links whose targets lie in
+        the folder of the model, or in the folder that the model's own link points to. Caches such
+        as the Hugging Face Hub's use such links.
         """
         for entry in tensor.external_data:
             path = Path(entry.value)
@@ -294,7 +296,7 @@ class Model:
             homes = [Path(self.folder).resolve()]
             if isinstance(self._source, (str, os.PathLike)):
                 homes.append(Path(self._source).resolve().parent)
-            with contextlib.suppress(FileNotFoundError):  # the library says so
+            with contextlib.suppress(FileNotFoundError):  # onnx reports missing files
                 check_regular(data, os.stat(data).st_mode)
             for home in homes:
                 if data.is_relative_to(home):
@@ -304,15 +306,15 @@ class Model:
 
 
 def _check_length(tensor: Any, title: str, size: int | None = None) -> None:
-    """A tensor has as many elements as its shape says.
+    """Check that the length of a tensor's contents matches its type and shape.
 
     Args:
-        tensor: The tensor, whose contents lie in it.
-        title: What to call it.
-        size: How many bytes it has, where they lie elsewhere.
+        tensor: The onnx.TensorProto.
+        title: The tensor's title in messages.
+        size: The length in bytes of contents outside the tensor; None if it contains them.
 
     Raises:
-        DataError: It has more or fewer; or it is of no element type.
+        DataError: The length differs, or the element type is unknown.
     """
     kind = tensor.data_type
     if kind not in onnx.TensorProto.DataType.values() or not kind:
@@ -338,7 +340,7 @@ def _check_length(tensor: Any, title: str, size: int | None = None) -> None:
 
 
 def _strides(shape: tuple[int, ...]) -> Array:
-    """How many elements apart neighbours along each dimension are."""
+    """Return the row-major strides of a shape, in elements."""
     return np.asarray([math.prod(shape[i + 1 :]) for i in range(len(shape))], np.int64)
 
 
@@ -346,14 +348,18 @@ def _read(path: Path) -> tuple[Any, str, frozenset[Place]]:
     with open_regular(path) as file:
         try:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # there is nothing in it
+        except ValueError:  # an empty file cannot be mapped
             return _parsed(b"", str(path))
         with memory:
             return _parsed(memory, str(path))
 
 
 def _parsed(contents: Any, title: str) -> tuple[Any, str, frozenset[Place]]:
-    """A model without its large weights, a digest of it, and where the weights stay."""
+    """Parse a model without its large weights.
+
+    Returns:
+        The onnx.ModelProto, its SHA-256 digest, and the places of the large weights.
+    """
     if kind := kind_of(bytes(contents[:256])):
         raise DataError(f"onnx: {title}: got {kind}")
     proto = onnx.ModelProto()
@@ -362,7 +368,7 @@ def _parsed(contents: Any, title: str) -> tuple[Any, str, frozenset[Place]]:
         try:
             rest, places = protobuf_strip.without_weights(contents)
         except (ValueError, IndexError):
-            rest = bytes(contents)  # the library says what is wrong with it
+            rest = bytes(contents)  # protobuf reports the damage below
         proto.ParseFromString(rest)
     except Exception as error:  # google.protobuf.message.DecodeError
         raise DataError(f"onnx: {title} is not an ONNX model, or damaged: {error}") from error
@@ -370,10 +376,14 @@ def _parsed(contents: Any, title: str) -> tuple[Any, str, frozenset[Place]]:
 
 
 def check_once(named: Iterable[Any], what: str) -> None:
-    """No two members of a graph have one name.
+    """Check that the names of a graph's inputs or initializers are unique texts.
+
+    Args:
+        named: The inputs or initializers.
+        what: Their plural noun, for the error message.
 
     Raises:
-        DataError: Two have.
+        DataError: Two have the same name, or a name is no text.
     """
     names: set[str] = set()
     for one in named:
@@ -387,15 +397,15 @@ def check_once(named: Iterable[Any], what: str) -> None:
 
 
 def opsets_of(imports: Any) -> dict[str, int]:
-    """Versions of the operator sets by domain; the default domain is ''."""
+    """Return the versions of the operator sets by domain; domain '' defaults to version 1."""
     return {"": 1} | imports_of(imports)
 
 
 def imports_of(imports: Any) -> dict[str, int]:
-    """The same, of the domains alone that are said.
+    """Return the imported versions of operator sets by domain, without defaults.
 
     Raises:
-        DataError: One is none, or there are two of a domain.
+        DataError: A version is invalid, or a domain has two versions.
     """
     found: dict[str, int] = {}
     for one in imports:

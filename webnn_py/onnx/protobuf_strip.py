@@ -1,7 +1,7 @@
-"""The format of a model's file, as far as it takes to leave large weights where they are.
+"""Protobuf rewriter that strips large weights from a model's file before it is parsed.
 
-A parsed model would hold them a second time. In the file, raw data of initializers is cut out, and
-an entry of external data says where it stands.
+A parsed model would hold the weights a second time. The rewriter removes the raw data of large
+initializers and adds an entry of external data with its place in the file.
 
 Source: Protocol Buffers, "Encoding"; onnx.proto.
 """
@@ -17,9 +17,9 @@ import onnx
 from webnn_py.onnx.tensor import WEBNN_TYPES
 
 LARGE = 1 << 12
-"""Bytes from which on a weight is left in the file."""
+"""Smallest serialized initializer, in bytes, whose weight stays in the file."""
 PLACE = "place"
-"""Key of external data: the first byte in the model's own file, and the number of bytes."""
+"""Key of the external data entry with an offset and a length in the model's own file."""
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
@@ -34,21 +34,21 @@ _DATA_TYPE, _RAW_DATA, _EXTERNAL = (
 
 
 Place = tuple[int, int]
-"""The first byte in the model's own file, and the number of bytes."""
+"""Offset and length in the model's own file, in bytes."""
 
 
 def without_weights(memory: Any) -> tuple[bytes, frozenset[Place]]:
-    """Cut the large weights of its graph out of a model's file.
+    """Strip the large weights of the main graph from a model's file.
 
     Args:
         memory: The file's bytes.
 
     Returns:
-        The rest, and the places of the weights.
+        The file without the weights, and the places of the weights.
 
     Raises:
-        ValueError: It is damaged.
-        IndexError: It is cut off.
+        ValueError: The file is damaged.
+        IndexError: The file is truncated.
     """
     places: set[Place] = set()
     graph = _replaced(_INITIALIZER, functools.partial(_without_data, places))
@@ -57,7 +57,7 @@ def without_weights(memory: Any) -> tuple[bytes, frozenset[Place]]:
 
 
 def place_of(tensor: Any) -> Place | None:
-    """Return where the contents of a tensor stand in the model's file, if it says so."""
+    """Return the place of a stripped tensor's contents in the model's file, or None."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.HasField("raw_data"):
         return None
     for entry in tensor.external_data:
@@ -72,7 +72,7 @@ _Writer = Callable[[Any, int, int], _Parts]
 
 
 def _replaced(number: int, write: _Writer) -> _Writer:
-    """Writes a message again, the messages in one of its fields by another writer."""
+    """Return a writer that copies a message, but rewrites its field `number` with `write`."""
 
     def again(memory: Any, first: int, last: int) -> _Parts:
         parts: _Parts = []
@@ -89,7 +89,14 @@ def _replaced(number: int, write: _Writer) -> _Writer:
 
 
 def _without_data(places: set[Place], memory: Any, first: int, last: int) -> _Parts:
-    """A tensor; its data is cut out if it is large and its elements lie there as in memory."""
+    """Write a tensor without its raw data if it is large and of a WebNN data type.
+
+    Args:
+        places: Receives the place of the data.
+        memory: The file's bytes.
+        first: Offset of the tensor's first byte.
+        last: Offset after its last byte.
+    """
     if last - first < LARGE:
         return [memory[first:last]]
     fields = list(_fields(memory, first, last))
@@ -108,7 +115,7 @@ def _without_data(places: set[Place], memory: Any, first: int, last: int) -> _Pa
 
 
 def _fields(memory: Any, first: int, last: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Of each field its number, its kind, and where it, its contents and its end are."""
+    """Yield each field's number, wire type, and offsets of its start, contents and end."""
     at = first
     while at < last:
         start = at

@@ -1,4 +1,4 @@
-"""Which function imports which operator, from which version of its definition on."""
+"""Registry of handlers: the import function of each operator, by domain and version."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handler:
-    """How to import an operator.
+    """Handler of an operator.
 
     Attributes:
-        function: Takes the emitter, the node's inputs, and its attributes as keyword arguments.
-        since: The first version of the operator's definition that it imports.
-        inputs: The inputs that it takes in order: their names, with the annotations of their types.
-        fewest: How many of these are there at least, be it that they are left out.
-        is_variadic: Whether the last of these stands for any number of inputs.
-        attributes: The attributes that it takes by name, with the annotations of their types.
-        required: Those that it needs.
+        function: Import function; it takes the emitter, the node's inputs, and its attributes as
+            keyword arguments.
+        since: The first version of the operator set that it supports.
+        inputs: Type annotations of its inputs by name, in order.
+        fewest: The smallest number of inputs; an input with the empty name counts.
+        is_variadic: Whether the last input repeats any number of times.
+        attributes: Type annotations of its attributes by name.
+        required: Names of the attributes without a default.
     """
 
     function: Callable[..., Any]
@@ -34,16 +35,22 @@ class Handler:
 
 
 NEEDED = ("Tensor", "Tensors")
-"""Annotations of inputs that may not be left out."""
+"""Type annotations of inputs that a node may not omit."""
 OWN = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
 HANDLERS: dict[tuple[str, str], list[Handler]] = {}
-"""By domain and operator, the oldest first."""
+"""Handlers by domain and operator, the oldest version first."""
 
 
 def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
-    """Register a function for operators, from a version of their definition on."""
+    """Register the decorated function as the handler of operators.
+
+    Args:
+        *operators: Names of the operators.
+        since: The first version of the operator set that the function supports.
+        domain: The domain of the operators; '' is ONNX's own.
+    """
 
     def register(function: F) -> F:
         _, *parameters = inspect.signature(function).parameters.values()
@@ -68,6 +75,12 @@ def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], 
 
 
 def handler_of(domain: str, operator: str, version: int) -> Handler | None:
-    """The newest handler that is not newer than a version of the domain's operator set."""
+    """Return the newest handler whose `since` is at most `version`, or None.
+
+    Args:
+        domain: The operator's domain.
+        operator: The operator's name.
+        version: The model's version of the domain's operator set.
+    """
     fitting = [h for h in HANDLERS.get((domain, operator), ()) if h.since <= version]
     return fitting[-1] if fitting else None

@@ -1,4 +1,4 @@
-"""How operators are defined, by onnx or else by their handlers, and whether nodes are as that."""
+"""Validation of nodes against the definitions of operators, from onnx or from handlers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from webnn_py.onnx.tensor import BrokenModelError, Tensor, Tensors, element_name
 
 ATTRIBUTES = onnx.AttributeProto.AttributeType
 MANY = (1 << 31) - 1
-"""Inputs or outputs of an operator that takes or makes any number."""
+"""Largest number of inputs or outputs of a variadic operator."""
 _FIELDS = {ATTRIBUTES.TENSOR: "t", ATTRIBUTES.GRAPH: "g", ATTRIBUTES.SPARSE_TENSOR: "sparse_tensor"}
-"""Where attributes have messages, which may be missing."""
+"""Protobuf field of attribute types whose value is a message, which may be missing."""
 _OF_ANNOTATIONS = {
     "int": {ATTRIBUTES.INT},
     "float": {ATTRIBUTES.FLOAT, ATTRIBUTES.INT},
@@ -26,22 +26,22 @@ _OF_ANNOTATIONS = {
     "list[float]": {ATTRIBUTES.FLOATS},
     "list[str]": {ATTRIBUTES.STRINGS},
 }
-"""Types of attributes by what their handlers' parameters are annotated with."""
+"""Attribute types by the annotation of a handler's parameter."""
 _SEQUENCE = frozenset({"seq(tensor)"})
-"""Types of inputs that are sequences, of what does not matter."""
+"""Input types of sequences; the element type is not checked."""
 _FLAGS = frozenset({"tensor(bool)", "tensor(uint8)"})
-"""Element types that are one here: WebNN's comparisons make uint8."""
+"""Interchangeable element types, because WebNN's comparisons return uint8."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What an operator takes.
+    """Formal input of an operator.
 
     Attributes:
-        name: Its name.
-        is_needed: Whether it may not be left out.
-        types: Its types as onnx writes them, those of later versions included; empty for any.
-        kind: What inputs of the same type have in common; "" for nothing.
+        name: The input's name.
+        is_needed: Whether a node must have the input.
+        types: The allowed types as onnx writes them, including later versions; empty means any.
+        kind: The type variable, such as "T", which inputs of equal type share; "" means none.
     """
 
     name: str
@@ -52,15 +52,15 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What nodes of an operator look like.
+    """Signature of an operator.
 
     Attributes:
-        inputs: Its inputs; the last one stands for all further ones where there may be more.
-        fewest: How many inputs there are at least.
-        most: And at most.
-        outputs: How many outputs there are at least, and at most.
-        attributes: The types of its attributes, where they are known.
-        required: Names of attributes that may not be left out.
+        inputs: Its formal inputs; the last one repeats if the operator is variadic.
+        fewest: The smallest number of inputs.
+        most: The largest number of inputs.
+        outputs: The smallest and largest number of outputs.
+        attributes: Allowed types by attribute name; attributes of unknown type are missing.
+        required: Names of the attributes that a node must have.
     """
 
     inputs: Sequence[_Input]
@@ -72,12 +72,12 @@ class Definition:
 
 
 def domain_of(node: Any) -> str:
-    """A node's domain; the default one is ''."""
+    """Return a node's domain; '' is the default domain."""
     return "" if node.domain == "ai.onnx" else str(node.domain)
 
 
 def schema_of(node: Any, opsets: Mapping[str, int]) -> Any:
-    """The definition of a node's operator, or None where onnx has none; the first takes 10 ms."""
+    """Return the onnx.defs.OpSchema of a node's operator, or None; the first call takes 10 ms."""
     domain = domain_of(node)
     return _schema(node.op_type, opsets.get(domain, 1), domain)
 
@@ -132,17 +132,17 @@ def _by_handler(handler: Handler) -> Definition:
 def check(
     node: Any, inputs: Sequence[Any], opsets: Mapping[str, int], handler: Handler | None
 ) -> None:
-    """A node is as its operator is defined: inputs, outputs, attributes, and their types.
+    """Check a node's inputs, outputs and attributes against the definition of its operator.
 
     Args:
-        node: What to check.
-        inputs: What its inputs stand for; None for those left out.
+        node: The onnx.NodeProto to check.
+        inputs: The values of its inputs; None for omitted ones.
         opsets: Versions of the operator sets by domain.
-        handler: What will import it, if anything. Its parameters define operators that onnx does
-            not define, and are fewer than an operator has where it imports an older version.
+        handler: The operator's handler, or None. Its parameters define operators that onnx does not
+            define, and further restrict those that onnx does.
 
     Raises:
-        BrokenModelError: It is not.
+        BrokenModelError: The node does not match.
     """
     domain = domain_of(node)
     defined = _by_onnx(node.op_type, opsets.get(domain, 1), domain)

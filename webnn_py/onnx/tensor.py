@@ -1,4 +1,4 @@
-"""What stands for a tensor of an ONNX model during import: known contents, or an operand."""
+"""Tensors of an ONNX model during import, with constant contents or an operand, and checks."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ WEBNN_TYPES: dict[int, str] = {
     _TYPE.UINT64: "uint64",
     _TYPE.BOOL: "uint8",
 }
-"""ONNX's element types that WebNN has; a bool is a uint8 that is 0 or 1."""
+"""WebNN data types by ONNX element type; a bool becomes a uint8 of 0 or 1."""
 ELEMENT_TYPES: dict[str, int] = {
     name: number for number, name in WEBNN_TYPES.items() if number != _TYPE.BOOL
 }
 
 
 class UnmappableError(Exception):
-    """A node that WebNN cannot express; the text is the reason."""
+    """A node that WebNN cannot express; the message is the reason."""
 
 
 class UnknownValueError(UnmappableError):
-    """A node needs contents at import that are known only when the graph runs.
+    """A node that needs contents at import which only a run of the graph computes.
 
     Attributes:
-        inputs: The model's inputs that the contents depend on.
+        inputs: Names of the model's inputs that the contents depend on.
     """
 
     def __init__(self, what: str, inputs: frozenset[str], open_sizes: Iterable[str] = ()) -> None:
@@ -71,7 +71,7 @@ class UnknownValueError(UnmappableError):
 
 
 class OpenValueError(UnmappableError):
-    """A node needs numbers at import that follow from open dimensions."""
+    """A node that needs numbers at import which depend on open dimensions."""
 
     def __init__(self, what: str, sizes: Array) -> None:
         names = symbols_of(sizes.reshape(-1))
@@ -79,20 +79,20 @@ class OpenValueError(UnmappableError):
 
 
 def _open(names: Iterable[str]) -> str:
-    """Explain which open dimensions to fix, as the end of a message."""
+    """Return the end of a message that names the open dimensions to fix."""
     told = ", ".join(f"{name!r}: ..." for name in sorted(names))
     return f", and follows from open dimensions; give dimensions={{{told}}}"
 
 
 class NarrowerError(Exception):
-    """A node is right only for fewer sizes.
+    """A node that is valid only under a constraint on open sizes; one attribute is set.
 
     Attributes:
-        bounds: Name of an open size, its lowest and its highest value; or else
-        same: Names of two that must be equal; or else
-        multiple: Name of one, and what it must be a multiple of; or else
-        likely: Pairs of names, of which one pair must be equal: those of one axis; or else
-        follows: Name of one, and of which others it must be the sum.
+        bounds: Name of a size, and its lowest and highest value.
+        same: Names of two sizes that must be equal.
+        multiple: Name of a size, and the number of which it must be a multiple.
+        likely: Pairs of names, one of which must be equal; sizes at the same axis are likely.
+        follows: Name of a size, and the sum of other sizes that it must equal.
     """
 
     def __init__(
@@ -110,7 +110,13 @@ class NarrowerError(Exception):
 
 @contextmanager
 def narrowing() -> Iterator[None]:
-    """What is not known for all sizes is a NarrowerError, where it would be known for fewer."""
+    """Convert a ValidationError in the `with` block to a NarrowerError where a constraint helps.
+
+    This applies if a comparison of open sizes was undecided, and a constraint would decide it.
+
+    Raises:
+        NarrowerError: A constraint on open sizes would decide the first such comparison.
+    """
     with record_questions() as asked:
         try:
             yield
@@ -128,11 +134,11 @@ def narrowing() -> Iterator[None]:
 
 
 class BrokenModelError(MLError, ValueError):
-    """A model that contradicts itself; becomes a DataError that names the node."""
+    """A model that contradicts itself; the importer converts it to a DataError with the node."""
 
 
 def element_name(elem: int) -> str:
-    """ONNX's name of an element type, in lower case, as messages give it."""
+    """Return ONNX's name of an element type in lower case, for messages."""
     try:
         return str(_TYPE.DataType.Name(elem)).lower()
     except ValueError:
@@ -140,7 +146,7 @@ def element_name(elem: int) -> str:
 
 
 class Share(NamedTuple):
-    """A fraction of a dimension, which is no integer for some sizes."""
+    """Fraction of a dimension that is no integer for some sizes."""
 
     numerator: MLDimension
     denominator: int
@@ -148,20 +154,19 @@ class Share(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Tensor:
-    """One tensor of the model.
+    """Tensor of the model during import.
 
     Attributes:
-        elem: ONNX's element type, which tells bool from uint8.
-        shape: Its dimensions.
-        array: Its contents, where they are known at import.
-        sizes: Its contents, where they follow from open dimensions: integers and MLDimensions, and
-            fractions of them where it is of floats.
-        operand: The operand, where one has been made.
+        elem: ONNX's element type, which distinguishes bool from uint8.
+        shape: Its sizes and open dimensions.
+        array: Its contents, if they are constant.
+        sizes: Its contents, if they depend on open dimensions: an object array of numbers,
+            MLDimensions, and fractions of them in float tensors.
+        operand: Its operand in the builder, or None before the first use.
         inputs: Names of the model's inputs that the contents depend on.
-        name: What the constant is called, where `array` is a weight.
-        is_input: Whether it stands for an input itself.
-        open_sizes: Names of the open dimensions that the contents depend on, where an operand
-            computes them.
+        name: The name of the constant, if `array` is an initializer.
+        is_input: Whether the operand is an input of the model.
+        open_sizes: Names of the open dimensions from which an operand computes the contents.
     """
 
     elem: int
@@ -176,27 +181,27 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it cannot be a graph's output as it is."""
+        """Whether it is an input or a constant, which cannot be a graph's output directly."""
         return self.is_input or self.array is not None
 
     @property
     def rank(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     def axis(self, axis: int) -> int:
-        """An axis of it, counted from the first one.
+        """Return an axis, which may be negative, as an index from 0.
 
         Raises:
-            BrokenModelError: It has no such axis.
+            BrokenModelError: The tensor has no such axis.
         """
         return axis_in(axis, self.rank)
 
     def axes(self, axes: Sequence[int]) -> list[int]:
-        """Axes of it, counted from the first one, each once.
+        """Return distinct axes, which may be negative, as indices from 0.
 
         Raises:
-            BrokenModelError: It has no such axis, or one is there twice.
+            BrokenModelError: The tensor lacks an axis, or an axis occurs twice.
         """
         used = [self.axis(axis) for axis in axes]
         if len(set(used)) < len(used):
@@ -205,26 +210,27 @@ class Tensor:
 
     @property
     def data_type(self) -> str:
-        """WebNN's data type.
+        """The WebNN data type of its elements.
 
         Raises:
-            UnmappableError: WebNN has none for it.
+            UnmappableError: WebNN has no such data type.
         """
         return webnn_type(self.elem)
 
     @property
     def is_float(self) -> bool:
-        """Whether the elements are floats that WebNN has."""
+        """Whether the elements are float32 or float16."""
         return self.elem in (_TYPE.FLOAT, _TYPE.FLOAT16)
 
     def known(self, what: str) -> Array:
-        """The contents.
+        """Return the constant contents.
 
         Args:
-            what: What they are for, for the message.
+            what: The subject of the error message, such as "its axes".
 
         Raises:
-            UnknownValueError: They are known only when the graph runs.
+            UnknownValueError: Only a run of the graph computes the contents.
+            OpenValueError: The contents depend on open dimensions.
         """
         if self.sizes is not None:
             raise OpenValueError(what, self.sizes)
@@ -233,11 +239,12 @@ class Tensor:
         return self.array
 
     def integers(self, what: str) -> list[int]:
-        """The contents as a list of integers.
+        """Return the constant contents as a list of integers.
 
         Raises:
-            UnknownValueError: They are known only when the graph runs.
-            BrokenModelError: They are other than integers.
+            UnknownValueError: Only a run of the graph computes the contents.
+            OpenValueError: The contents depend on open dimensions.
+            BrokenModelError: An element is no integer.
         """
         array = self.known(what)
         if array.dtype.kind not in "biu" and (
@@ -249,11 +256,12 @@ class Tensor:
         return [int(value) for value in array.reshape(-1)]
 
     def number(self, what: str) -> Any:
-        """The contents as one number.
+        """Return the constant contents as one number.
 
         Raises:
-            UnknownValueError: It is known only when the graph runs.
-            BrokenModelError: They are fewer or more than one element.
+            UnknownValueError: Only a run of the graph computes the number.
+            OpenValueError: The number depends on open dimensions.
+            BrokenModelError: The tensor has fewer or more than one element.
         """
         array = self.known(what)
         if array.size != 1:
@@ -261,21 +269,23 @@ class Tensor:
         return array.item()
 
     def integer(self, what: str) -> int:
-        """The contents as one integer.
+        """Return the constant contents as one integer.
 
         Raises:
-            UnknownValueError: It is known only when the graph runs.
-            BrokenModelError: They are something else.
+            UnknownValueError: Only a run of the graph computes the integer.
+            OpenValueError: The integer depends on open dimensions.
+            BrokenModelError: The tensor has not one element, or it is no integer.
         """
         self.number(what)
         return self.integers(what)[0]
 
     def dimension(self, what: str) -> Any:
-        """The contents as one size or place, which may be open.
+        """Return the contents as one size or index, which may contain open dimensions.
 
         Raises:
-            UnknownValueError: It is known only when the graph runs.
-            BrokenModelError: They are something else.
+            UnknownValueError: Only a run of the graph computes the size.
+            OpenValueError: The size is a fraction of an open dimension.
+            BrokenModelError: The tensor has not one element, or it is no integer.
         """
         found = self.dimensions(what)
         if len(found) != 1:
@@ -283,7 +293,7 @@ class Tensor:
         return found[0]
 
     def dimensions(self, what: str) -> list[int]:
-        """The contents as a list of sizes or places, which may be open."""
+        """Return the contents as a list of sizes or indices, which may contain open dimensions."""
         if self.sizes is None:
             return self.integers(what)
         if any(type(size) is not int and not is_dimension(size) for size in self.sizes.flat):
@@ -293,7 +303,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensors:
-    """A sequence of tensors, as nodes hand it to each other; no input or output of a model is one.
+    """Sequence of tensors, passed between nodes; a model has none as an input or output.
 
     Attributes:
         members: The tensors, in order.
@@ -303,12 +313,12 @@ class Tensors:
 
 
 class Lacking(NamedTuple):
-    """An output that cannot be mapped, which is told if something reads it.
+    """Output that WebNN cannot express; the importer reports it if something reads it.
 
     Attributes:
-        operator: What makes it.
+        operator: The operator of the node.
         label: The node's label.
-        reason: Why it cannot be.
+        reason: The reason, for the error message.
     """
 
     operator: str
@@ -317,10 +327,10 @@ class Lacking(NamedTuple):
 
 
 def axis_in(axis: int, rank: int) -> int:
-    """An axis that may count from the last one, counted from the first.
+    """Return an axis, which may be negative, as an index from 0.
 
     Raises:
-        BrokenModelError: There is none in this rank.
+        BrokenModelError: A tensor of this rank has no such axis.
     """
     if not -rank <= axis < rank:
         raise BrokenModelError(f"its axis {axis} is not one of rank {rank}")
@@ -328,10 +338,10 @@ def axis_in(axis: int, rank: int) -> int:
 
 
 def webnn_type(elem: int) -> str:
-    """WebNN's data type for an element type of ONNX.
+    """Return the WebNN data type of an ONNX element type.
 
     Raises:
-        UnmappableError: WebNN has none for it.
+        UnmappableError: WebNN has no such data type.
     """
     if elem not in WEBNN_TYPES:
         raise UnmappableError(f"WebNN has no data type {element_name(elem)}")
@@ -339,24 +349,28 @@ def webnn_type(elem: int) -> str:
 
 
 def of_array(array: Any, name: str = "") -> Tensor:
-    """A tensor whose contents are known."""
+    """Return a tensor with the contents of an array."""
     array = np.asarray(array)
     elem = int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     return Tensor(elem, array.shape, array, name=name)
 
 
 def of_sizes(sizes: Array, elem: int) -> Tensor:
-    """A tensor whose contents are numbers or follow from open dimensions."""
+    """Return a tensor of sizes; without open dimensions among them it is a plain constant."""
     if any(symbols_of([size]) or isinstance(size, Share) for size in sizes.flat):
         return Tensor(elem, sizes.shape, sizes=sizes)
     return of_array(sizes.astype(onnx.helper.tensor_dtype_to_np_dtype(elem)))
 
 
 def without_elements(elem: int, shape: Sequence[Any]) -> Tensor:
-    """A tensor of a shape that has a 0, such as an empty cache.
+    """Return a tensor without elements, such as an empty cache.
+
+    Args:
+        elem: Its ONNX element type.
+        shape: Its shape, which contains a 0.
 
     Raises:
-        UnmappableError: Another dimension is a name that nothing else has made a size of.
+        UnmappableError: Another dimension is still a name, or the other sizes are too large.
     """
     if any(isinstance(size, str) for size in shape):
         refuse("WebNN has no tensors without elements")
@@ -368,10 +382,10 @@ def without_elements(elem: int, shape: Sequence[Any]) -> Tensor:
 
 
 def choice(what: str, given: str, *choices: str) -> str:
-    """An attribute that has one of several values.
+    """Return an attribute's value after checking that it is one of `choices`.
 
     Raises:
-        BrokenModelError: It has another.
+        BrokenModelError: The value is another one.
     """
     if given not in choices:
         raise BrokenModelError(f"its {what} is {given!r}, expected {', '.join(map(repr, choices))}")
@@ -381,10 +395,16 @@ def choice(what: str, given: str, *choices: str) -> str:
 def listed(
     what: str, given: Sequence[Any], count: int | None = None, least: float = -math.inf
 ) -> list[Any]:
-    """A list, from an attribute or an operand, of so many numbers that are not too small.
+    """Return a list from an attribute or operand after checking its length and values.
+
+    Args:
+        what: The list's name, for the error message.
+        given: The numbers.
+        count: The expected length; None means any.
+        least: The smallest allowed number.
 
     Raises:
-        BrokenModelError: There are fewer, more, or smaller ones.
+        BrokenModelError: The length differs, or a number is below `least`.
     """
     few = count is not None and len(given) != count
     if few or any(not is_dimension(one) and one < least for one in given):
@@ -395,10 +415,10 @@ def listed(
 
 
 def at_least(what: str, given: Any, least: float) -> Any:
-    """A number that is not too small.
+    """Return a number after checking that it is at least `least`.
 
     Raises:
-        BrokenModelError: It is.
+        BrokenModelError: The number is smaller, or NaN.
     """
     if not is_dimension(given) and not given >= least:
         raise BrokenModelError(f"its {what} is {given}, expected {least} or more")
@@ -406,10 +426,15 @@ def at_least(what: str, given: Any, least: float) -> Any:
 
 
 def check_rank(low: int, high: int | None = None, /, **given: Tensor | None) -> None:
-    """Inputs, by their names, have a rank, where they are given.
+    """Check that the rank of each input is from `low` to `high`.
+
+    Args:
+        low: The smallest rank.
+        high: The largest rank; by default `low`.
+        **given: Inputs by name; None for omitted ones.
 
     Raises:
-        BrokenModelError: One has another.
+        BrokenModelError: An input has another rank.
     """
     for name, x in given.items():
         if x is not None and not low <= x.rank <= (low if high is None else high):
@@ -418,5 +443,5 @@ def check_rank(low: int, high: int | None = None, /, **given: Tensor | None) -> 
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise an UnmappableError."""
+    """Raise an UnmappableError with a reason."""
     raise UnmappableError(reason)

@@ -1,4 +1,4 @@
-"""Tensors in files of their own, as ONNX's test data are."""
+"""Reader of files with one tensor each, the format of ONNX's test data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from webnn_py.onnx.tensor import Array
 
 
 def read_tensor(path: Path) -> Array:
-    """The contents of an onnx.TensorProto in a file.
+    """Return the contents of a file with a serialized onnx.TensorProto.
 
     Raises:
-        DataError: The file holds none.
-        OSError: It cannot be read.
+        DataError: The file holds no tensor.
+        OSError: The file cannot be read.
     """
     tensor = TensorProto()
     try:
@@ -26,5 +26,5 @@ def read_tensor(path: Path) -> Array:
         return np.asarray(numpy_helper.to_array(tensor))
     except (OSError, DataError):
         raise
-    except Exception as error:  # of protocol buffers' and NumPy's
+    except Exception as error:  # protobuf and NumPy raise errors of several types
         raise DataError(f"{path} holds no ONNX tensor: {error}") from error

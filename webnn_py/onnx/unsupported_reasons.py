@@ -1,4 +1,4 @@
-"""Why operators that have no handler have none: one list."""
+"""Reasons why operators have no handler, for error messages."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ REASONS = {
     "ai.onnx.ml.*": "WebNN has no operators of classical machine learning",
     "ai.onnx.preview.training.*": "WebNN does not train",
 }
-"""By the operator, with its domain if that is not the default one."""
+"""Reasons by pattern of the operator's name, after its domain if that is not the default one."""
 
 
 def operator_of(node: Any) -> str:
-    """A node's operator, with its domain if that is not the default one."""
+    """Return a node's operator, after its domain if the node has one."""
     return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
 
 def reason_of(operator: str) -> str:
-    """Why an operator cannot be mapped."""
+    """Return the reason why an operator has no handler."""
     for pattern, text in REASONS.items():
         if fnmatch(operator, pattern):
             return text
