@@ -1,4 +1,4 @@
-"""Activation functions."""
+"""Handlers of activation functions, Softmax and Dropout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
 Old = list[int] | None
-"""`consumed_inputs`, a hint of the first opset that says nothing about results."""
+"""Type of `consumed_inputs`, a memory hint of the first opset that does not affect results."""
 
 
 def _register(operator: str, method: str) -> None:
@@ -35,25 +35,28 @@ for _operator, _method in {
 
 @handles("Relu")
 def relu(g: Emitter, x: Tensor, *, consumed_inputs: Old = None) -> Any:
-    """The greater one of x and 0."""
+    """Emit Relu: max(x, 0)."""
     return g.identity(x) if x.data_type.startswith("u") else g.relu(x)
 
 
 @handles("LeakyRelu")
 def leaky_relu(g: Emitter, x: Tensor, *, alpha: float = 0.01, consumed_inputs: Old = None) -> Any:
-    """X where it is not negative, else alpha * x."""
+    """Emit LeakyRelu: x if x >= 0, else alpha * x."""
     return g.leaky_relu(x, alpha=alpha)
 
 
 @handles("Elu")
 def elu(g: Emitter, x: Tensor, *, alpha: float = 1.0, consumed_inputs: Old = None) -> Any:
-    """X where it is not negative, else alpha * (exp(x) - 1)."""
+    """Emit Elu: x if x >= 0, else alpha * (exp(x) - 1)."""
     return g.elu(x, alpha=alpha)
 
 
 @handles("Celu")
 def celu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
-    """An Elu of x / alpha, times alpha; where that is negative, the sum that ONNX defines."""
+    """Emit Celu: max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0).
+
+    For positive alpha this equals alpha * Elu(x / alpha).
+    """
     if alpha < 0:
         nothing = g.constant(0, x)
         size = g.max(g.div(x, float(alpha)), nothing)
@@ -70,7 +73,7 @@ def selu(
     alpha: float = 1.67326319217681884765625,
     gamma: float = 1.05070102214813232421875,
 ) -> Any:
-    """An Elu, times gamma."""
+    """Emit Selu: gamma * Elu(x)."""
     return g.mul(g.elu(x, alpha=alpha), float(gamma))
 
 
@@ -83,7 +86,7 @@ def selu_1(
     gamma: float = 1.0507,
     consumed_inputs: Old = None,
 ) -> Any:
-    """Before opset 6, with fewer digits."""
+    """Emit Selu before opset 6, whose default constants have fewer digits."""
     return selu(g, x, alpha=alpha, gamma=gamma)
 
 
@@ -91,13 +94,13 @@ def selu_1(
 def hard_sigmoid(
     g: Emitter, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: Old = None
 ) -> Any:
-    """Alpha * x + beta, held between 0 and 1."""
+    """Emit HardSigmoid: alpha * x + beta, clamped to [0, 1]."""
     return g.hard_sigmoid(x, alpha=alpha, beta=beta)
 
 
 @handles("PRelu", since=7)
 def prelu(g: Emitter, x: Tensor, slope: Tensor) -> Any:
-    """X where it is not negative, else slope * x."""
+    """Emit PRelu: x if x >= 0, else slope * x."""
     if x.data_type.startswith("u"):
         return g.identity(x)
     return g.prelu(x, slope)
@@ -105,21 +108,21 @@ def prelu(g: Emitter, x: Tensor, slope: Tensor) -> Any:
 
 @handles("PRelu")
 def prelu_1(g: Emitter, x: Tensor, slope: Tensor, *, consumed_inputs: Old = None) -> Any:
-    """Before opset 7: one slope, or one for each channel."""
+    """Emit PRelu before opset 7, with one slope or one per channel."""
     shape = [1, slope.shape[0], *[1] * (x.rank - 2)] if slope.rank == 1 and x.rank > 2 else [1]
     return g.prelu(x, g.moved(slope, shape) if slope.rank == 1 else slope)
 
 
 @handles("ThresholdedRelu")
 def thresholded_relu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
-    """X where it is above alpha, else 0."""
+    """Emit ThresholdedRelu: x if x > alpha, else 0."""
     return g.where(g.greater(x, float(alpha)), x, g.constant(0, x))
 
 
 @handles("Shrink")
 def shrink(g: Emitter, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
-    """X moved towards 0 by `bias` where it is further than `lambd` from it, else 0."""
-    if not x.is_float:  # which the two need not be
+    """Emit Shrink: x + bias if x < -lambd, x - bias if x > lambd, else 0."""
+    if not x.is_float:  # bias and lambd may be fractions
         wide = shrink(g, g.cast(x, "float32"), bias=bias, lambd=lambd)
         return g.cast(wide, x.data_type)
     below = g.lesser(x, g.constant(-lambd, x))
@@ -132,21 +135,21 @@ def shrink(g: Emitter, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> A
 @handles("Mish")
 @in_float32
 def mish(g: Emitter, x: Any) -> Any:
-    """X * tanh(log(1 + e)), e = exp(x), which is x * n / (n + 2), n = e * (e + 2)."""
-    e = g.exp(g.clamp(x, max_value=20.0))  # from which on the quotient is 1
+    """Emit Mish: x * tanh(log(1 + e)) = x * n / (n + 2), with e = exp(x) and n = e * (e + 2)."""
+    e = g.exp(g.clamp(x, max_value=20.0))  # above 20 the quotient rounds to 1
     n = g.mul(e, g.add(e, 2.0))
     return g.mul(x, g.div(n, g.add(n, 2.0)))
 
 
 @handles("Swish")
 def swish(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
-    """X * sigmoid(alpha * x)."""
+    """Emit Swish: x * sigmoid(alpha * x)."""
     return g.mul(x, g.sigmoid(g.mul(x, float(alpha))))
 
 
 @handles("Gelu")
 def gelu(g: Emitter, x: Tensor, *, approximate: str = "none") -> Any:
-    """Gaussian error linear unit, or its approximation by tanh."""
+    """Emit Gelu, the Gaussian error linear unit, or its tanh approximation."""
     if approximate == "none":
         return g.gelu(x)
     cubic = g.mul(g.mul(g.mul(x, x), x), 0.044715)
@@ -155,7 +158,7 @@ def gelu(g: Emitter, x: Tensor, *, approximate: str = "none") -> Any:
 
 
 def _bound(given: Tensor | None, free: float) -> int | float:
-    """A bound as a number: `free` where there is none, NaN of what is not known."""
+    """Return a bound of Clip as a number: `free` if omitted, NaN if it is no constant."""
     if given is None:
         return free
     array = given.array
@@ -165,7 +168,7 @@ def _bound(given: Tensor | None, free: float) -> int | float:
 
 @handles("Clip", since=11)
 def clip(g: Emitter, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Any:
-    """Held between two numbers, which may be computed."""
+    """Emit Clip: x clamped between two optional bounds, which may be computed."""
     least, most = _bound(low, -math.inf), _bound(high, math.inf)
     if least <= most:  # neither is NaN
         ends = {"min_value": (low, least), "max_value": (high, most)}
@@ -182,7 +185,7 @@ def clip_6(
     min: float = -3.4028234663852886e38,
     max: float = 3.4028234663852886e38,
 ) -> Any:
-    """Before opset 11, between two attributes."""
+    """Emit Clip before opset 11, whose bounds are attributes."""
     return g.clamp(x, min_value=min, max_value=max)
 
 
@@ -195,19 +198,19 @@ def clip_1(
     max: float | None = None,
     consumed_inputs: Old = None,
 ) -> Any:
-    """Before opset 6, between two attributes or one."""
+    """Emit Clip before opset 6, whose bounds are optional attributes."""
     return g.clamp(x, min_value=min, max_value=max)
 
 
 @handles("Softmax", since=13)
 def softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
-    """exp(x) / sum(exp(x)) along an axis."""
+    """Emit Softmax: exp(x) / sum(exp(x)) along an axis."""
     return g.softmax(x, x.axis(axis))
 
 
 @handles("LogSoftmax", since=13)
 def log_softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
-    """Logarithm of the softmax, without a logarithm of 0."""
+    """Emit LogSoftmax; subtract the maximum first, which avoids log(0)."""
     axes = [x.axis(axis)]
     moved = g.sub(x, g.reduce_max(x, axes=axes, keep_dimensions=True))
     return g.sub(moved, g.reduce_log_sum_exp(moved, axes=axes, keep_dimensions=True))
@@ -215,7 +218,7 @@ def log_softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
 
 @handles("Hardmax", since=13)
 def hardmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
-    """1 at the first greatest element along an axis, else 0."""
+    """Emit Hardmax: 1 at the first maximum along an axis, else 0."""
     at = x.axis(axis)
     best = g.arg_max(x, at, keep_dimensions=True, output_data_type="int64")
     return g.cast(g.equal(g.places(x.shape[at], at, x.rank), best), x.data_type)
@@ -252,7 +255,7 @@ def dropout(
     *,
     seed: int | None = None,
 ) -> Any:
-    """Nothing is dropped at inference, nor with a ratio of 0."""
+    """Emit Dropout as identity, with a mask of ones; training with a ratio above 0 is refused."""
     training = training_mode is not None and bool(training_mode.known("training_mode").item())
     if training and (ratio is None or float(ratio.known("ratio").item())):
         refuse("WebNN has no random numbers, which training needs")
@@ -261,7 +264,7 @@ def dropout(
 
 @handles("Dropout", since=10)
 def dropout_10(g: Emitter, x: Tensor, *, ratio: float = 0.5) -> Any:
-    """Before opset 12; what is imported is there to infer, so nothing is dropped."""
+    """Emit Dropout of opsets 10 and 11 as identity, with a bool mask of ones."""
     return _dropped(g, x, g.array(np.asarray(True)))
 
 
@@ -274,5 +277,5 @@ def dropout_1(
     is_test: int = 0,
     consumed_inputs: Old = None,
 ) -> Any:
-    """Before opset 10, with a mask of the input's type."""
+    """Emit Dropout before opset 10 as identity, with a mask of ones in the input's type."""
     return _dropped(g, x, g.constant(1, x))

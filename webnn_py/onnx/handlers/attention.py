@@ -1,4 +1,4 @@
-"""What operators of attention are made of: heads, rotations, positions, and attention itself."""
+"""Building blocks of attention: heads, rotary embeddings, causal masks, and attention itself."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal, whatever the open ones are."""
+    """Return whether two sizes are equal for all values of the open dimensions."""
     return not undecided(a, b) and bool(a == b)
 
 
 def divided(whole: Any, parts: int, what: str) -> Any:
-    """A size by a number of heads or the like.
+    """Return whole / parts, such as a hidden size divided by a number of heads.
+
+    Args:
+        whole: The size; divisibility of open dimensions is not checked.
+        parts: The divisor.
+        what: The name of the size, for the error message.
 
     Raises:
-        BrokenModelError: It leaves a rest.
+        BrokenModelError: The division leaves a remainder, or `parts` is below 1.
     """
     if parts < 1 or (not is_dimension(whole) and whole % parts):
         raise BrokenModelError(f"{what} is {whole}, expected a multiple of {parts}")
@@ -29,21 +34,21 @@ def divided(whole: Any, parts: int, what: str) -> Any:
 
 
 def heads(g: Emitter, x: Tensor, count: int) -> Any:
-    """[batch, length, hidden] to [batch, heads, length, each]."""
+    """Split [batch, length, hidden] into heads: [batch, count, length, hidden / count]."""
     batch, length, hidden = x.shape
     each = divided(hidden, count, "its hidden size")
     return g.transpose(g.reshape(x, [batch, length, count, each]), permutation=[0, 2, 1, 3])
 
 
 def merged(g: Emitter, x: Tensor) -> Any:
-    """The way back."""
+    """Merge heads: [batch, count, length, each] to [batch, length, count * each]."""
     batch, count, length, each = x.shape
     turned = g.transpose(x, permutation=[0, 2, 1, 3])
     return g.reshape(turned, [batch, length, count * each])
 
 
 def part(g: Emitter, x: Tensor, axis: int, start: int, size: Any) -> Any:
-    """Some places of an axis."""
+    """Slice `size` elements from index `start` of an axis; return x if that is all of it."""
     if start == 0 and same(x.shape[axis], size):
         return x
     starts = [start if i == axis else 0 for i in range(x.rank)]
@@ -52,12 +57,12 @@ def part(g: Emitter, x: Tensor, axis: int, start: int, size: Any) -> Any:
 
 
 def behind(g: Emitter, past: Tensor | None, new: Tensor) -> Any:
-    """Keys or values with those of a cache before them."""
+    """Concatenate cached keys or values with new ones along the length, axis 2."""
     return new if past is None or same(past.shape[2], 0) else g.concat([past, new], 2)
 
 
 def int32(g: Emitter, value: Any) -> Any:
-    """A scalar that is a size or place, which may be open."""
+    """Return an int32 scalar for a size or index, which may contain open dimensions."""
     if is_dimension(value):
         return g.to(g.size(value), "int32")
     if not -(2**31) <= value < 2**31:
@@ -66,7 +71,7 @@ def int32(g: Emitter, value: Any) -> Any:
 
 
 def places(g: Emitter, count: Any, axis: int = 0, rank: int = 1) -> Any:
-    """0, 1, 2 and so on along one of several axes, as int32."""
+    """Return the int32 indices 0 to count - 1 along one axis, with size 1 along the others."""
     made = g.places(count, axis, rank)
     return g.array(made.array.astype(np.int32)) if made.array is not None else g.to(made, "int32")
 
@@ -74,15 +79,15 @@ def places(g: Emitter, count: Any, axis: int = 0, rank: int = 1) -> Any:
 def rotated(
     g: Emitter, x: Tensor, cosines: Tensor, sines: Tensor, positions: Tensor, *, interleaved: bool
 ) -> Any:
-    """Pairs of numbers turned by the angles of their positions.
+    """Apply rotary position embeddings: rotate pairs of elements by angles of their positions.
 
     Args:
         g: The emitter.
-        x: [batch, heads, length, each].
-        cosines: By position, of each pair; pairs that there are none of stay.
-        sines: The same.
-        positions: [batch or 1, length].
-        interleaved: Whether pairs lie side by side, else in two halves.
+        x: Queries or keys, [batch, heads, length, each].
+        cosines: Cosines of the angles, [positions, pairs]; elements after 2 * pairs stay as is.
+        sines: Sines of the angles, [positions, pairs].
+        positions: Rows of the two tables, [batch or 1, length].
+        interleaved: Whether the two elements of a pair are adjacent, or one from each half.
     """
     check_rank(4, x=x)
     check_rank(2, positions=positions, cos_cache=cosines, sin_cache=sines)
@@ -115,14 +120,14 @@ def rotated(
 
 
 def causal(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int = -1) -> Any:
-    """Which keys each query sees, [batch or 1, 1, new, length]: those up to its own place.
+    """Return a causal mask, [batch or 1, 1, new, length]: keys up to the query's position.
 
     Args:
         g: The emitter.
-        new: How many queries there are.
-        length: How many keys.
-        first: [batch or 1, 1], int32: the place of the first query; None for 0.
-        window: How many keys each query sees at most, its own among them; -1 for all.
+        new: The number of queries.
+        length: The number of keys.
+        first: Position of the first query, int32 [batch or 1, 1]; None means 0.
+        window: Largest number of keys that a query sees, including its own; -1 means all.
     """
     at, own = places(g, length, 3, 4), places(g, new, 2, 4)
     if first is not None:
@@ -134,9 +139,15 @@ def causal(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int 
 
 
 def _for_groups(g: Emitter, x: Tensor, shared: int, group: int) -> Any:
-    """What broadcasts to [batch, heads, rows, columns], as [batch, shared, group * rows, columns].
+    """Reshape a bias or mask for grouped queries: [batch, shared, group * rows, columns].
 
-    As queries that share their keys are rows of one product.
+    Queries that share keys are rows of one matrix product.
+
+    Args:
+        g: The emitter.
+        x: The bias or mask, which broadcasts to [batch, heads, rows, columns].
+        shared: The number of heads of keys.
+        group: The number of query heads per head of keys.
     """
     batch, count, rows, columns = [1] * (4 - x.rank) + list(x.shape)
     if group == 1 or (count == 1 and same(rows, 1)):
@@ -159,18 +170,18 @@ def attended(
     softcap: float = 0.0,
     sink: Tensor | None = None,
 ) -> Any:
-    """Attention: softmax(scale * q · kᵀ + bias) · v, where each key is for as many queries.
+    """Emit grouped-query attention: softmax(scale * q · kᵀ + bias) · v.
 
     Args:
         g: The emitter.
         queries: [batch, heads, length, each].
-        keys: [batch, shared, columns, each], each head of them for heads / shared of the queries.
+        keys: [batch, shared, columns, each]; heads / shared query heads use each key head.
         values: [batch, shared, columns, width].
-        scale: Of scores; None or 0 for what the depth wants.
-        bias: Added to the scores; broadcasts to [batch, heads, length, columns].
-        keep: Which scores count; broadcasts to the same.
-        softcap: If it is not 0, what scores stay within, by way of tanh.
-        sink: [heads], one more score of each query, whose value is 0.
+        scale: Factor of the scores; None or 0 means 1 / sqrt(each).
+        bias: Term added to the scores; it broadcasts to [batch, heads, length, columns].
+        keep: Mask of the scores that count; it broadcasts to the same shape.
+        softcap: Bound of the scores, as softcap * tanh(score / softcap); 0 means none.
+        sink: One more score per query of a head, [heads]; its value is 0.
 
     Returns:
         [batch, heads, length, width].
@@ -180,7 +191,7 @@ def attended(
     if is_dimension(each):
         refuse(f"heads of open size, {each}")
     group = divided(count, shared, "its number of heads")
-    # Queries are scaled, as products of float16 may overflow; besides, they are fewer than scores.
+    # Scale queries instead of scores: float16 products could overflow, and scores are more.
     rows = g.mul(queries, float(scale) if scale else each**-0.5)
     rows = g.moved(rows, [batch, shared, group * length, each])
     scores = g.matmul(rows, g.transpose(keys, permutation=[0, 1, 3, 2]))

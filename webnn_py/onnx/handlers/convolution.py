@@ -1,4 +1,4 @@
-"""Convolutions of one, two and three dimensions."""
+"""Handlers of Conv and ConvTranspose in one, two and three dimensions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,20 @@ from webnn_py.onnx.tensor import (
 )
 
 MAX_TAPS = 1024
-"""Planes of a filter of three dimensions, each of which is a convolution of two."""
+"""Largest depth of a 3-D filter; each plane becomes a 2-D convolution."""
 
 
 def convolved(g: Emitter, x: Any, w: Any, b: Any, over: Windows, group: int) -> Any:
-    """A convolution of 1 to 3 dimensions by those of two."""
+    """Emit a convolution of 1 to 3 dimensions by 2-D convolutions.
+
+    Args:
+        g: The emitter.
+        x: The input, [batch, channels, *size].
+        w: The filter, [output channels, channels / group, *window].
+        b: The bias, [output channels], or None.
+        over: Padding, strides and dilations.
+        group: The number of groups of channels.
+    """
     rank = x.rank - 2
     if rank == 1:
         wide_x, wide_w = (g.reshape(one, [*one.shape[:2], 1, one.shape[2]]) for one in (x, w))
@@ -107,7 +116,7 @@ def conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A convolution."""
+    """Emit Conv: a convolution of 1 to 3 dimensions."""
     _check_operands(kernel_shape, x, w, b, group)
     over = placed(x, w.shape[2:], auto_pad, pads, strides, dilations)
     return convolved(g, x, w, b, over, group)
@@ -129,10 +138,10 @@ def conv_transpose(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A transposed convolution, computed whole and then cut to its padding."""
+    """Emit ConvTranspose: a transposed convolution without padding, cropped to its output."""
     _check_operands(kernel_shape, x, w, b, group)
     channels = x.shape[1]
-    if isinstance(channels, int) and channels % group:  # valid in WebNN, and nowhere computed
+    if isinstance(channels, int) and channels % group:  # valid in WebNN, but no engine computes it
         raise BrokenModelError(f"its {channels} input channels do not divide into {group} groups")
     rank = x.rank - 2
     steps, spread = steps_of(rank, strides, dilations)
@@ -157,7 +166,7 @@ def conv_transpose(
     cut = [max(0, low) for low, _ in around]
     sizes = target or [whole[i] - sum(around[i]) for i in range(rank)]
     lead = list(full.shape[:2])
-    # What lies beyond the taps' reach is zero: output padding, and negative padding.
+    # Output padding and negative padding extend beyond the filter's reach with zeros.
     short = [max(0, cut[i] + sizes[i] - full.shape[2 + i]) for i in range(rank)]
     front = [max(0, -low) for low, _ in around]
     short = [max(0, s - f) for s, f in zip(short, front, strict=True)]
@@ -174,7 +183,7 @@ def conv_transpose(
 def _spread(
     g: Emitter, x: Any, w: Any, strides: Sequence[int], dilations: Sequence[int], group: int
 ) -> Any:
-    """A transposed convolution without padding."""
+    """Emit a transposed convolution of 1 to 3 dimensions without padding."""
     rank = x.rank - 2
     if rank == 1:
         wide_x, wide_w = (g.reshape(one, [*one.shape[:2], 1, one.shape[2]]) for one in (x, w))

@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, comparisons, logic, casts."""
+"""Handlers of elementwise operators: arithmetic, comparisons, logic, casts and functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BINARY = {
     "Div": "div",
 }
 MAX_KNOWN = 1 << 16
-"""Elements of constants that are cast at once."""
+"""Largest constant of a WebNN data type, in elements, that Cast converts at import."""
 UNARY = {
     "Abs": "abs",
     "Ceil": "ceil",
@@ -61,7 +61,7 @@ UNARY = {
 
 
 def aligned(g: Emitter, a: Tensor, b: Tensor, axis: int | None, broadcast: int) -> Tensor:
-    """The second operand as operators before opset 7 broadcast it: along `axis` of the first."""
+    """Reshape the second operand as operators before opset 7 broadcast it: from `axis` of `a`."""
     if not broadcast or axis is None:
         return b
     at = a.axis(axis)
@@ -101,7 +101,7 @@ def _register_unary(operator: str, method: str) -> None:
 
 
 def zero(g: Emitter, like: Tensor) -> Tensor:
-    """A scalar 0."""
+    """Return a scalar 0 of the data type of `like`."""
     return g.constant(0, like)
 
 
@@ -113,13 +113,13 @@ for _operator, _method in UNARY.items():
 
 @handles("Identity")
 def identity(g: Emitter, x: Tensor) -> Tensor:
-    """The same tensor; one that is known stays so."""
+    """Return the tensor itself, so that a constant stays a constant."""
     return x
 
 
 @handles("Pow", since=7)
 def power(g: Emitter, x: Tensor, y: Tensor) -> Any:
-    """X to the power of y, in x's data type; float exponents are computed as floats."""
+    """Emit Pow in x's data type; an integer base with a float exponent is computed in floats."""
     if y.elem == x.elem:
         return g.pow(x, y)
     if x.is_float:
@@ -133,7 +133,7 @@ def power(g: Emitter, x: Tensor, y: Tensor) -> Any:
 def power_1(
     g: Emitter, x: Tensor, y: Tensor, *, axis: int | None = None, broadcast: int = 0
 ) -> Any:
-    """Before opset 7, with its own broadcasting."""
+    """Emit Pow before opset 7, which broadcasts along `axis`."""
     return g.pow(x, aligned(g, x, y, axis, broadcast))
 
 
@@ -152,20 +152,20 @@ for _operator, _method in {"Max": "max", "Min": "min", "Sum": "add"}.items():
 
 @handles("Mean")
 def mean(g: Emitter, *data: Tensor, consumed_inputs: list[int] | None = None) -> Any:
-    """Sum of all, divided by their number."""
+    """Emit Mean: the sum of the inputs, divided by their number."""
     total = functools.reduce(g.add, data) if len(data) > 1 else g.identity(data[0])
     return g.div(total, float(len(data)))
 
 
 @handles("Where")
 def where(g: Emitter, condition: Tensor, x: Tensor, y: Tensor) -> Any:
-    """X where the condition holds, else y."""
+    """Emit Where: x where the condition is true, else y."""
     return g.where(condition, x, y)
 
 
 @handles("Mod")
 def mod(g: Emitter, a: Tensor, b: Tensor, *, fmod: int = 0) -> Any:
-    """Remainder with the sign of the divisor; with `fmod` that of the dividend."""
+    """Emit Mod: the remainder has the divisor's sign, or with `fmod` the dividend's."""
     if a.is_float:
         quotient = g.div(a, b)
         if fmod:
@@ -188,7 +188,10 @@ def mod(g: Emitter, a: Tensor, b: Tensor, *, fmod: int = 0) -> Any:
 
 @handles("BitShift")
 def bit_shift(g: Emitter, x: Tensor, y: Tensor, *, direction: str) -> Any:
-    """Shift by a table of powers of two: times one, or divided by it and rounded down."""
+    """Emit BitShift: multiply by a power of two, or divide by it and round down.
+
+    A constant table contains the powers.
+    """
     info = DTYPES[x.data_type]
     bits = info.bits - (info.kind == "i")
     powers = np.array([1 << i for i in range(bits)], info.numpy)
@@ -213,7 +216,7 @@ def bit_shift(g: Emitter, x: Tensor, y: Tensor, *, direction: str) -> Any:
 
 
 def _beyond(g: Emitter, shift: Tensor, bits: int) -> Any:
-    """Where a shift leaves no bit, as a negative one does."""
+    """Return a mask of shifts that leave no bit: negative ones, and those of at least `bits`."""
     far = g.greater_or_equal(shift, g.constant(bits, shift))
     if DTYPES[shift.data_type].kind == "u":
         return far
@@ -223,7 +226,15 @@ def _beyond(g: Emitter, shift: Tensor, bits: int) -> Any:
 def _bits(
     g: Emitter, a: Tensor, b: Tensor, combine: Callable[[Any, Any], Any], data_type: str
 ) -> Any:
-    """Bit by bit: the sum of powers of two where two bits combine to one."""
+    """Emit a bitwise operator as a sum of powers of two over the bits that `combine` sets.
+
+    Args:
+        g: The emitter.
+        a: The first operand.
+        b: The second operand.
+        combine: A function of two bits, 0 or 1, that returns 0 or 1.
+        data_type: The integer type of both operands.
+    """
     info = DTYPES[data_type]
     if info.kind == "i":
         unsigned = f"u{data_type}"
@@ -245,32 +256,32 @@ def _modulo(g: Emitter, x: Any, by: Any) -> Any:
 
 @handles("BitwiseAnd")
 def bitwise_and(g: Emitter, a: Tensor, b: Tensor) -> Any:
-    """The bits that both have."""
+    """Emit BitwiseAnd, by the product of bits."""
     return _bits(g, a, b, lambda p, q: g.mul(p, q), a.data_type)
 
 
 @handles("BitwiseOr")
 def bitwise_or(g: Emitter, a: Tensor, b: Tensor) -> Any:
-    """The bits that one has."""
+    """Emit BitwiseOr, by the maximum of bits."""
     return _bits(g, a, b, lambda p, q: g.max(p, q), a.data_type)
 
 
 @handles("BitwiseXor")
 def bitwise_xor(g: Emitter, a: Tensor, b: Tensor) -> Any:
-    """The bits that just one has."""
+    """Emit BitwiseXor, by the absolute difference of bits."""
     return _bits(g, a, b, lambda p, q: g.sub(g.max(p, q), g.min(p, q)), a.data_type)
 
 
 @handles("BitwiseNot")
 def bitwise_not(g: Emitter, x: Tensor) -> Any:
-    """All bits turned: what is left of the number with all of them."""
+    """Emit BitwiseNot: -1 - x for signed integers, max - x for unsigned ones."""
     info = DTYPES[x.data_type]
     return g.sub(g.constant(-1 if info.kind == "i" else int(info.max), x), x)
 
 
 @handles("IsInf")
 def is_inf(g: Emitter, x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
-    """Infinities, of both signs or one."""
+    """Emit IsInf: true at infinities of both signs, of one sign, or of none."""
     if detect_negative and detect_positive:
         return g.is_infinite(x)
     if not detect_negative and not detect_positive:
@@ -279,7 +290,7 @@ def is_inf(g: Emitter, x: Tensor, *, detect_negative: int = 1, detect_positive: 
 
 
 def _is_cast_now(x: Tensor, array: Array) -> bool:
-    """Whether known contents are cast at import, as those of types must be that WebNN has not."""
+    """Return whether to cast a constant at import: a small one, or of a type that WebNN lacks."""
     if x.elem in WEBNN_TYPES:
         return array.size <= MAX_KNOWN and array.dtype.kind in "fiub"
     return array.dtype.kind in "fiuV"
@@ -287,7 +298,7 @@ def _is_cast_now(x: Tensor, array: Array) -> bool:
 
 @handles("Cast")
 def cast(g: Emitter, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    """To another data type; a bool is whether the element is not 0."""
+    """Emit Cast to another data type; a cast to bool is x != 0."""
     is_known = x.array is not None and _is_cast_now(x, x.array)
     if to == BOOL and not (is_known and x.elem not in WEBNN_TYPES):
         return x if x.elem == BOOL else g.to(x, "bool")
@@ -306,7 +317,7 @@ def cast(g: Emitter, x: Tensor, *, to: int, saturate: int = 1, round_mode: str =
 
 @handles("Cast")
 def cast_1(g: Emitter, x: Tensor, *, to: Any) -> Any:
-    """Before opset 6, with the name of the type."""
+    """Emit Cast before opset 6, whose target is the name of a data type."""
     number = onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else to
     return cast(g, x, to=number)
 
@@ -318,13 +329,13 @@ handles("Cast", since=6)(cast)
 def cast_like(
     g: Emitter, x: Tensor, target: Tensor, *, saturate: int = 1, round_mode: str = "up"
 ) -> Any:
-    """To the data type of another tensor."""
+    """Emit CastLike: a cast to the data type of another tensor."""
     return cast(g, x, to=target.elem)
 
 
 @handles("BitCast", since=26)
 def bit_cast(g: Emitter, x: Tensor, *, to: int) -> Any:
-    """The bits of one data type as another's: known ones, or of integers, which a cast keeps."""
+    """Emit BitCast for constants, and for integers of equal width, whose bits a cast preserves."""
     target = webnn_type(to)
     if x.elem == to:
         return g.identity(x)
@@ -345,7 +356,10 @@ Function = Callable[[Emitter, Any], Any]
 
 
 def in_float32(function: Function) -> Callable[[Emitter, Tensor], Any]:
-    """Compute float16 in float32, and round once."""
+    """Return `function` computed in float32, with a cast of its result to x's data type.
+
+    A float16 result is so rounded only once.
+    """
 
     def compute(g: Emitter, x: Tensor) -> Any:
         return g.to(function(g, g.to(x, "float32")), x.data_type)
@@ -355,7 +369,7 @@ def in_float32(function: Function) -> Callable[[Emitter, Tensor], Any]:
 
 
 def _odd_series(g: Emitter, x: Any, coefficients: Sequence[float]) -> Any:
-    """X + x^3 * (c0 + c1 * x^2 + ...), which keeps all digits near 0."""
+    """Emit x + x^3 * (c0 + c1 * x^2 + ...), which is accurate near 0."""
     z = g.mul(x, x)
     *lower, last = coefficients
     total: Any = g.constant(last, x)
@@ -377,9 +391,9 @@ _ATANH_TO_HALF = (
 
 
 def _half_exponentials(g: Emitter, size: Any) -> tuple[Any, Any]:
-    """Return exp(x) / 2 and exp(-x) / 2 of x >= 0, finite as long as the first is."""
+    """Return exp(x) / 2 and exp(-x) / 2 for x >= 0, without overflow of exp(x)."""
     root = g.exp(g.mul(size, 0.5))
-    # Compilers of GPU drivers multiply the roots first, which overflows; not across a minimum.
+    # GPU compilers reorder to root * root first, which overflows; the minimum prevents that.
     half = g.min(g.mul(root, 0.5), 1e30)
     return g.mul(half, root), g.div(g.div(g.constant(0.5, size), root), root)
 
@@ -387,7 +401,7 @@ def _half_exponentials(g: Emitter, size: Any) -> tuple[Any, Any]:
 @handles("Sinh")
 @in_float32
 def sinh(g: Emitter, x: Any) -> Any:
-    """(exp(x) - exp(-x)) / 2; a series to 1."""
+    """Emit Sinh: (exp(x) - exp(-x)) / 2, or a polynomial for |x| <= 1."""
     size = g.abs(x)
     large, small = _half_exponentials(g, size)
     far = g.mul(g.sign(x), g.sub(large, small))
@@ -397,14 +411,17 @@ def sinh(g: Emitter, x: Any) -> Any:
 @handles("Cosh")
 @in_float32
 def cosh(g: Emitter, x: Any) -> Any:
-    """(exp(x) + exp(-x)) / 2."""
+    """Emit Cosh: (exp(x) + exp(-x)) / 2."""
     return g.add(*_half_exponentials(g, g.abs(x)))
 
 
 @handles("Asinh")
 @in_float32
 def asinh(g: Emitter, x: Any) -> Any:
-    """log(|x| + sqrt(x^2 + 1)) with the sign of x, by what may be large; a series to 0.5."""
+    """Emit Asinh: sign(x) * log(|x| + sqrt(x^2 + 1)), or a polynomial for |x| <= 0.5.
+
+    The factor max(|x|, 1) is taken out of the logarithm, so that x^2 cannot overflow.
+    """
     size = g.abs(x)
     most = g.max(size, 1.0)
     least = g.div(g.min(size, 1.0), most)
@@ -417,7 +434,7 @@ def asinh(g: Emitter, x: Any) -> Any:
 @handles("Acosh")
 @in_float32
 def acosh(g: Emitter, x: Any) -> Any:
-    """asinh(sqrt(x^2 - 1)), of x itself where that makes no difference."""
+    """Emit Acosh: asinh(sqrt(x^2 - 1)), or asinh(x) for x > 8192, which rounds to the same."""
     leg = g.mul(g.sqrt(g.sub(x, 1.0)), g.sqrt(g.add(x, 1.0)))
     return asinh(g, g.where(g.greater(x, 8192.0), x, leg))
 
@@ -425,13 +442,13 @@ def acosh(g: Emitter, x: Any) -> Any:
 @handles("Atanh")
 @in_float32
 def atanh(g: Emitter, x: Any) -> Any:
-    """log((1 + x) / (1 - x)) / 2; a series to 0.5."""
+    """Emit Atanh: log((1 + x) / (1 - x)) / 2, or a polynomial for |x| <= 0.5."""
     far = g.mul(g.log(g.div(g.add(x, 1.0), g.add(g.neg(x), 1.0))), 0.5)
     return g.where(g.greater(g.abs(x), 0.5), far, _odd_series(g, x, _ATANH_TO_HALF))
 
 
 def _atan(g: Emitter, x: Any) -> Any:
-    """By Cephes' atanf: three ranges, then a polynomial; within 2 ulp of float32."""
+    """Emit atan by Cephes' atanf: three ranges and a polynomial, within 2 ulp of float32."""
     size = g.abs(x)
     far = g.greater(size, 2.414213562373095)
     middle = g.greater(size, 0.4142135623730950)
@@ -457,20 +474,20 @@ def _atan(g: Emitter, x: Any) -> Any:
 @handles("Atan")
 @in_float32
 def atan(g: Emitter, x: Any) -> Any:
-    """Arc tangent; WebNN has none, so by a polynomial."""
+    """Emit Atan by a polynomial, because WebNN has no arc tangent."""
     return _atan(g, x)
 
 
 @handles("Asin")
 @in_float32
 def asin(g: Emitter, x: Any) -> Any:
-    """Arc sine: 2 atan(x / (1 + sqrt(1 - x^2)))."""
-    rest = g.mul(g.add(g.neg(x), 1.0), g.add(x, 1.0))  # exact near 1, as 1 - x^2 is not
+    """Emit Asin: 2 atan(x / (1 + sqrt(1 - x^2)))."""
+    rest = g.mul(g.add(g.neg(x), 1.0), g.add(x, 1.0))  # more accurate near 1 than 1 - x^2
     return g.mul(_atan(g, g.div(x, g.add(g.sqrt(rest), 1.0))), 2.0)
 
 
 @handles("Acos")
 @in_float32
 def acos(g: Emitter, x: Any) -> Any:
-    """Arc cosine: 2 atan(sqrt((1 - x) / (1 + x)))."""
+    """Emit Acos: 2 atan(sqrt((1 - x) / (1 + x)))."""
     return g.mul(_atan(g, g.sqrt(g.div(g.add(g.neg(x), 1.0), g.add(x, 1.0)))), 2.0)

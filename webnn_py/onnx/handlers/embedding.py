@@ -1,4 +1,4 @@
-"""Rows of tables, as ONNX Runtime's optimizers and quantizers make of embeddings.
+"""Handlers of ONNX Runtime's embedding operators, plain and quantized.
 
 Source: ONNX Runtime, "Contrib Operators".
 """
@@ -26,7 +26,17 @@ def _normalized(
     mask: Tensor | None,
     epsilon: float,
 ) -> list[Any]:
-    """The normalized sum of rows, how many words of each text count, and the sum."""
+    """Return the layer-normalized sum of `rows`, the unmasked words per text, and the sum.
+
+    Args:
+        g: The emitter.
+        ids: The word indices, [batch, length].
+        rows: Tensors to add, which broadcast to [batch, length, hidden].
+        gamma: Scale of the normalization, [hidden].
+        beta: Bias of the normalization, [hidden].
+        mask: 1 for words that count, [batch, length]; without a mask, the numbers are 0.
+        epsilon: Term added to the variance.
+    """
     total, *others = rows
     for one in others:
         total = g.add(total, one)
@@ -55,7 +65,7 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 1,
 ) -> Any:
-    """Layer normalization of the rows of words, their positions and segments."""
+    """Emit EmbedLayerNormalization: normalize the sum of word, position and segment embeddings."""
     check_rank(2, input_ids=input_ids)
     rows = [g.gather(word_embedding, input_ids)]
     if position_ids is None:
@@ -91,7 +101,10 @@ def quantized_embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Any:
-    """The same of 8-bit tables, of which only the rows that are taken become floats."""
+    """Emit QEmbedLayerNormalization: gather rows of 8-bit tables, dequantize and normalize them.
+
+    Only the gathered rows become floats.
+    """
 
     def floats(x: Tensor, scale: Tensor, zero: Tensor) -> Any:
         apart = g.sub(g.to(x, scale.data_type), g.to(zero, scale.data_type))
@@ -110,7 +123,7 @@ def quantized_embed_layer_normalization(
 
 
 def _unpacked(g: Emitter, x: Tensor, bits: int, data_type: str) -> Any:
-    """Bytes as so many numbers each, floats; the low bits are the first."""
+    """Unpack bytes into floats along the last axis, 8 / bits per byte, the low bits first."""
     wide = g.to(x, data_type)
     if bits == 8:
         return wide
@@ -124,7 +137,12 @@ def _unpacked(g: Emitter, x: Tensor, bits: int, data_type: str) -> Any:
 
 
 def _as_bytes(g: Emitter, x: Tensor, bits: int) -> tuple[Tensor, int, int]:
-    """What integers of fewer bits lie in, their bits, and what is added to each to be unsigned."""
+    """Return the bytes of a table: two 4-bit elements per byte, or one if the columns are odd.
+
+    Returns:
+        The bytes, the bits per element in them, and the offset that makes int4 elements unsigned. A
+        tensor of bytes is returned as is, with `bits` and offset 0.
+    """
     if x.elem not in FOUR_BITS:
         return x, bits, 0
     moved = 8 if FOUR_BITS[x.elem] == "int4" else 0
@@ -136,7 +154,7 @@ def _as_bytes(g: Emitter, x: Tensor, bits: int) -> tuple[Tensor, int, int]:
 
 
 def _each(g: Emitter, x: Tensor, axis: int, block: int, size: Any) -> Any:
-    """One number a block as one an element."""
+    """Repeat each element `block` times along an axis, and crop the axis to `size`."""
     shape = list(x.shape)
     apart = g.reshape(x, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
     wide = g.expand(apart, [*shape[: axis + 1], block, *shape[axis + 1 :]])
@@ -157,7 +175,10 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> Any:
-    """Rows of a table of few bits, each block with its own scale; they alone become floats."""
+    """Emit GatherBlockQuantized: gather rows of a block-quantized table and dequantize them.
+
+    Only the gathered rows become floats.
+    """
     check_rank(data.rank, scales=scales, zero_points=zero_points)
     taken_at, axis = axis_in(gather_axis, data.rank), axis_in(quantize_axis, data.rank)
     is_typed = data.elem in FOUR_BITS

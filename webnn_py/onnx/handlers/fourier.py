@@ -1,6 +1,6 @@
-"""Discrete Fourier transforms of the rows of a matrix, at the cost of n log n.
+"""Fast Fourier transforms of the rows of a matrix, in O(n log n) operations.
 
-Sources: Cooley and Tukey 1965, for lengths that have divisors; Bluestein 1970, for large primes.
+Sources: Cooley and Tukey 1965, for composite lengths; Bluestein 1970, for large prime factors.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.tensor import Array
 
 MAX_RADIX = 128
-"""Numbers that one product with a matrix transforms at once."""
+"""Largest radix, the size of a DFT by one matrix product."""
 MAX_DIRECT = 512
-"""The same, of lengths that have no divisor up to MAX_RADIX."""
+"""Largest DFT by one matrix product for lengths without a divisor up to `MAX_RADIX`."""
 STAGE_COST = 24.0
-"""What a stage costs besides its products, in rows of its matrix."""
+"""Estimated overhead of a stage, in multiplications per element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +28,32 @@ class Numbers:
     """Rows of complex numbers.
 
     Attributes:
-        real: [rows, length].
-        imaginary: The same; None where all are real.
+        real: The real parts, [rows, length].
+        imaginary: The imaginary parts, [rows, length]; None if all numbers are real.
     """
 
     real: Any
     imaginary: Any = None
 
     def each(self, change: Callable[[Any], Any]) -> Numbers:
-        """Both parts, changed alike."""
+        """Return the numbers with `change` applied to the real and the imaginary parts."""
         return Numbers(
             change(self.real), None if self.imaginary is None else change(self.imaginary)
         )
 
 
 def transform(g: Emitter, x: Numbers, count: int, sign: int, wanted: int) -> Numbers:
-    """Transform each row, without a scale.
+    """Emit the unscaled discrete Fourier transform of each row.
 
     Args:
-        g: Where it goes.
+        g: The emitter.
         x: The rows.
-        count: Their length.
-        sign: -1 for the transform, 1 for its inverse.
-        wanted: How many of the results, from the first one on.
+        count: The length of a row.
+        sign: -1 for the forward transform, 1 for the inverse.
+        wanted: The number of results, from the first one on.
 
     Returns:
-        The results, with their imaginary part.
+        The results, complex, [rows, wanted].
     """
     _, radix = _plan(count)
     if radix == count:
@@ -65,11 +65,11 @@ def transform(g: Emitter, x: Numbers, count: int, sign: int, wanted: int) -> Num
 
 @functools.lru_cache(1 << 12)
 def _plan(count: int) -> tuple[float, int]:
-    """Estimate the products for each number of a row, and choose the radix.
+    """Estimate the multiplications per element of a row, and choose the radix.
 
     Returns:
-        The cost, and how many numbers to transform by a matrix: all of them, a divisor, or 0 for
-        Bluestein's way.
+        The cost, and the radix: `count` for one matrix product, a divisor for a Cooley-Tukey step,
+        or 0 for Bluestein's algorithm.
     """
     if count <= MAX_RADIX:
         return count + STAGE_COST, count
@@ -86,12 +86,12 @@ def _plan(count: int) -> tuple[float, int]:
 
 
 def _longer(count: int) -> int:
-    """The power of two that has room for a row and its reach to both sides."""
+    """Return the smallest power of two >= 2 * count - 1, the length of Bluestein's convolution."""
     return 1 << (2 * count - 2).bit_length()
 
 
 def _turns(numerators: Array, denominator: int, sign: int) -> tuple[Array, Array]:
-    """Cosines and sines of shares of a turn."""
+    """Return twiddle factors: cosines and signed sines of 2π * numerators / denominator."""
     angles = 2 * np.pi * (numerators % denominator) / denominator
     return np.cos(angles), sign * np.sin(angles)
 
@@ -105,7 +105,7 @@ def _matrices(count: int, sign: int, wanted: int) -> tuple[Array, Array]:
 
 
 def _direct(g: Emitter, x: Numbers, count: int, sign: int, wanted: int) -> Numbers:
-    """One product with a matrix of sines and cosines for each part."""
+    """Emit the transform as one product with a DFT matrix for each part of the result."""
     _afford(g, 4 * count * wanted, count)
     cosines, sines = _matrices(count, sign, wanted)
     if x.imaginary is None:
@@ -118,7 +118,7 @@ def _direct(g: Emitter, x: Numbers, count: int, sign: int, wanted: int) -> Numbe
 
 
 def _divided(g: Emitter, x: Numbers, count: int, radix: int, sign: int, wanted: int) -> Numbers:
-    """Transform columns of `radix` numbers, turn each, and transform the rows of the rest."""
+    """Emit a Cooley-Tukey step: DFTs of `radix` numbers, twiddle factors, and shorter DFTs."""
     rest = count // radix
     _afford(g, 2 * count + 4 * radix * radix, count)
     rows = x.real.shape[0]
@@ -148,12 +148,12 @@ def _divided(g: Emitter, x: Numbers, count: int, radix: int, sign: int, wanted: 
 
 
 def _lead(g: Emitter, matrix: Array, like: Any) -> Any:
-    """A matrix that multiplies each one of a batch from the left."""
+    """Return a matrix as a constant of shape [1, m, n], to multiply a batch from the left."""
     return g.constant(matrix[None], like)
 
 
 def _times(g: Emitter, x: Numbers, cosines: Array, sines: Array) -> Numbers:
-    """Each number times a constant."""
+    """Multiply each number by a complex constant with parts `cosines` and `sines`."""
     real, imaginary = (g.constant(one, x.real) for one in (cosines, sines))
     if x.imaginary is None:
         return Numbers(g.mul(x.real, real), g.mul(x.real, imaginary))
@@ -164,11 +164,11 @@ def _times(g: Emitter, x: Numbers, cosines: Array, sines: Array) -> Numbers:
 
 
 def _convolved(g: Emitter, x: Numbers, count: int, sign: int, wanted: int) -> Numbers:
-    """Transform as a convolution with a chirp, which is a product of longer transforms."""
+    """Emit Bluestein's algorithm: a convolution with a chirp, by longer transforms."""
     length = _longer(count)
     _afford(g, 2 * (length + 2 * count), count)
     places = np.arange(count)
-    # places², which may be large, only counts modulo 2 * count.
+    # Reduce places² modulo 2 * count, the period, to keep large angles accurate.
     cosines, sines = _turns(places * places % (2 * count), 2 * count, sign)
     chirp = np.zeros(length, np.complex128)
     chirp[:count] = cosines - 1j * sines

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's optimizers and quantizers make of several nodes: of its own domain.
+"""Handlers of fused operators, which ONNX Runtime's optimizers and quantizers create.
 
 Source: ONNX Runtime, "Contrib Operators".
 """
@@ -18,7 +18,7 @@ from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 
 def _sum(g: Emitter, *parts: Any) -> Any:
-    """Of what is there."""
+    """Emit the sum of all parts that are not None."""
     total, *others = [part for part in parts if part is not None]
     for part in others:
         total = g.add(total, part)
@@ -27,25 +27,25 @@ def _sum(g: Emitter, *parts: Any) -> Any:
 
 @handles("Gelu", domain=OWN)
 def own_gelu(g: Emitter, x: Tensor) -> Any:
-    """Gaussian error linear unit."""
+    """Emit Gelu, the Gaussian error linear unit."""
     return g.gelu(x)
 
 
 @handles("BiasGelu", domain=OWN)
 def bias_gelu(g: Emitter, x: Tensor, bias: Tensor) -> Any:
-    """The same of a sum."""
+    """Emit BiasGelu: Gelu(x + bias)."""
     return g.gelu(g.add(x, bias))
 
 
 @handles("FastGelu", domain=OWN)
 def fast_gelu(g: Emitter, x: Tensor, bias: Tensor | None = None) -> Any:
-    """The same, approximated by tanh."""
+    """Emit FastGelu: the tanh approximation of Gelu(x + bias)."""
     return gelu(g, _sum(g, x, bias), approximate="tanh")
 
 
 @handles("QuickGelu", domain=OWN)
 def quick_gelu(g: Emitter, x: Tensor, *, alpha: float = 1.702) -> Any:
-    """X times the sigmoid of x times a factor."""
+    """Emit QuickGelu: x * sigmoid(alpha * x)."""
     return g.mul(x, g.sigmoid(g.mul(x, float(alpha))))
 
 
@@ -61,11 +61,11 @@ def fused_matmul(
     transBatchA: int = 0,  # noqa: N803
     transBatchB: int = 0,  # noqa: N803
 ) -> Any:
-    """A product of matrices that lie transposed, times a number."""
+    """Emit FusedMatMul: alpha * a @ b, with optional transposes of both operands."""
     sides = []
     for x, turned, batched in ((a, transA, transBatchA), (b, transB, transBatchB)):
         order = list(range(x.rank))
-        if batched:  # the batches stand behind the first dimension of the matrix
+        if batched:  # the layout is [rows, *batch, columns]
             order = [*order[1:-1], 0, order[-1]]
         if turned and x.rank > 1:
             order[-2:] = order[:-3:-1]
@@ -85,7 +85,7 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Any:
-    """Of a sum, which is the fourth output."""
+    """Emit SkipLayerNormalization of x + skip + bias; the fourth output is this sum."""
     total = _sum(g, x, skip, bias)
     options = {"scale": gamma} | ({} if beta is None else {"bias": beta})
     made = g.layer_normalization(total, axes=[total.rank - 1], epsilon=epsilon, **options)
@@ -93,7 +93,11 @@ def skip_layer_normalization(
 
 
 def _by_square(g: Emitter, x: Any, scale: Tensor, axis: int, epsilon: float) -> list[Any]:
-    """In float32, as squares of float16 overflow from 256 on."""
+    """Emit RMS normalization in float32, because squares of float16 overflow from 256 on.
+
+    Returns:
+        The normalized tensor in x's data type, and the float32 reciprocal of the RMS.
+    """
     axes, wide = list(range(x.axis(axis), x.rank)), g.to(x, "float32")
     square = g.reduce_mean(g.mul(wide, wide), axes=axes, keep_dimensions=True)
     factor = g.reciprocal(g.sqrt(g.add(square, float(epsilon))))
@@ -111,7 +115,7 @@ def simplified_layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Any:
-    """By the root of the mean square."""
+    """Emit SimplifiedLayerNormalization, which divides by the root mean square (RMS)."""
     return _by_square(g, x, scale, axis, epsilon)
 
 
@@ -125,7 +129,7 @@ def skip_simplified_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Any:
-    """The same of a sum, which is the fourth output."""
+    """Emit SkipSimplifiedLayerNormalization of x + skip + bias; the fourth output is this sum."""
     total = _sum(g, x, skip, bias)
     return [_by_square(g, total, gamma, -1, epsilon)[0], None, None, total]
 
@@ -141,7 +145,7 @@ def matmul_integer_to_float(
     b_zero_point: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Any:
-    """A product of 8-bit integers, times their scales."""
+    """Emit MatMulIntegerToFloat: a product of 8-bit integers, times their scales, plus bias."""
     total = g.cast(matmul_integer(g, a, b, a_zero_point, b_zero_point), a_scale.data_type)
     return _sum(g, g.mul(total, g.mul(a_scale, b_scale)), bias)
 
@@ -155,7 +159,7 @@ def dynamic_quantize_matmul(
     b_zero_point: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Any:
-    """The same, the first operand quantized by its own range."""
+    """Emit DynamicQuantizeMatMul: quantize `a` by its range, then do MatMulIntegerToFloat."""
     made, scale, zero_point = dynamic_quantize_linear(g, a)
     return matmul_integer_to_float(g, made, b, scale, b_scale, zero_point, b_zero_point, bias)
 
@@ -169,11 +173,22 @@ _NUMBERS = {
     "HardSigmoid": ("alpha", "beta"),
     "Clip": ("min_value", "max_value"),
 }
-"""What ONNX Runtime puts behind a convolution or product, and the numbers that it gives with it."""
+"""Parameters of the activations that ONNX Runtime fuses into convolutions and products."""
 
 
 def _activated(g: Emitter, x: Any, name: str, params: Sequence[float]) -> Any:
-    """A result with its activation."""
+    """Emit a fused activation.
+
+    Args:
+        g: The emitter.
+        x: The result of a convolution or product.
+        name: The activation; "" for none.
+        params: Its parameters, in the order of `_NUMBERS`.
+
+    Raises:
+        UnmappableError: The activation is not supported.
+        BrokenModelError: A parameter is missing.
+    """
     if name not in _NUMBERS:
         refuse(f"activation {name!r}")
     options = dict(zip(_NUMBERS[name], map(float, params), strict=False))
@@ -200,7 +215,7 @@ def fused_matmul_activation(
     transBatchA: int = 0,  # noqa: N803
     transBatchB: int = 0,  # noqa: N803
 ) -> Any:
-    """A product of matrices that lie transposed, and an activation."""
+    """Emit FusedMatMulActivation: FusedMatMul, then an activation."""
     turns = {"transBatchA": transBatchA, "transBatchB": transBatchB}
     made = fused_matmul(g, a, b, alpha=alpha, transA=transA, transB=transB, **turns)
     return _activated(g, made, activation, [activation_alpha, activation_beta])
@@ -223,7 +238,7 @@ def fused_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A convolution, a sum with another tensor, and an activation."""
+    """Emit FusedConv: a convolution, the sum with `z`, and an activation."""
     made = conv(
         g,
         x,
@@ -256,6 +271,6 @@ def fused_gemm(
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
 ) -> Any:
-    """A product of matrices and an activation."""
+    """Emit FusedGemm: Gemm, then an activation."""
     made = gemm(g, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     return _activated(g, made, activation, [activation_alpha, activation_beta])
