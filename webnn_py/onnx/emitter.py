@@ -165,7 +165,7 @@ class Emitter:
             negative: Tensor = self.mul(self._number(-size, data_type), self._one(-1, data_type))
             return negative
         ones = self.expand(self._one(1, "int64"), [size - low + 1])
-        # Not by reduce_sum, which ONNX Runtime does not compute of all integers.
+        # Count by a cumulative sum: ONNX Runtime lacks reduce_sum for some integer types.
         total = self.slice(self.cumulative_sum(ones, 0, reversed=True), [0], [1])
         return self.to(self.add(total, self._one(low - 1, "int64")), data_type)
 

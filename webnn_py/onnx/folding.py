@@ -115,8 +115,8 @@ MOVES: dict[str, tuple[int, ...] | None] = {
 BY_ONNX = frozenset(
     [
         *("MelWeightMatrix", "NonZero", "Unique"),  # WebNN cannot express them
-        *("Cast", "CastLike", "Range"),  # to other data types; ranges of fractions
-        *("Compress", "ConstantOfShape", "Expand", "Slice", "Split", "Tile"),  # no elements
+        *("Cast", "CastLike", "Range"),  # data types that WebNN lacks, and fractional ranges
+        *("Compress", "ConstantOfShape", "Expand", "Slice", "Split", "Tile"),  # empty results
     ]
 )
 """Operators that ONNX's reference computes if WebNN can express the inputs but not the results."""
@@ -374,7 +374,7 @@ def _by_onnx(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int
 @functools.lru_cache
 def _evaluator(node: bytes, elements: Sequence[int], opsets: Sequence[tuple[str, int]]) -> Any:
     """Return ONNX's evaluator of a serialized node, cached by node, input types and opsets."""
-    from onnx.reference import ReferenceEvaluator  # imported late: 20 ms
+    from onnx.reference import ReferenceEvaluator  # the import takes 20 ms
 
     bare = onnx.NodeProto.FromString(node)
     inputs = zip(filter(None, bare.input), elements, strict=True)

@@ -105,7 +105,7 @@ class Importer:
             return self._run(inputs or {}, shapes or Inputs(self.model.inputs, {}))
         except (MLError, NarrowerError, MemoryError):
             raise
-        except Exception as error:  # invalid models raise any error, for names that are no text
+        except Exception as error:  # an invalid model can raise any error
             raise DataError(f"onnx: the model is damaged: {error}") from error
 
     def _run(self, inputs: Mapping[str, Any], shapes: Inputs) -> dict[str, Tensor]:

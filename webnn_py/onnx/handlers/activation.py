@@ -154,7 +154,7 @@ def gelu(g: Emitter, x: Tensor, *, approximate: str = "none") -> Any:
         return g.gelu(x)
     cubic = g.mul(g.mul(g.mul(x, x), x), 0.044715)
     inner = g.mul(g.add(x, cubic), math.sqrt(2 / math.pi))
-    return g.mul(x, g.sigmoid(g.mul(inner, 2.0)))  # (1 + tanh) / 2 would cancel
+    return g.mul(x, g.sigmoid(g.mul(inner, 2.0)))  # (1 + tanh) / 2, without cancellation
 
 
 def _bound(given: Tensor | None, free: float) -> int | float:

@@ -378,7 +378,7 @@ def _odd_series(g: Emitter, x: Any, coefficients: Sequence[float]) -> Any:
     return g.add(x, g.mul(g.mul(x, z), total))
 
 
-# Chebyshev interpolants of (f(x) / x - 1) / x^2, within 0.1 ulp of float32.
+# Coefficients of Chebyshev interpolants of (f(x) / x - 1) / x^2, within 0.1 ulp of float32.
 _SINH_TO_1 = (0.166666666468, 0.00833333968164, 0.000198381004421, 2.80629043786e-6)
 _ASINH_TO_HALF = (
     *(-0.16666666577, 0.0749997370996, -0.0446302800529),
