@@ -1,4 +1,4 @@
-"""The way of an awaited run: into the context's order where it must, and to its end."""
+"""Submission and completion of awaited runs, in the context's order if needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_MEMORY: Memory = ((), ())
 async def finished(
     session: Session, run: AwaitedRun, given: Arguments, waits: Points
 ) -> dict[str, Any]:
-    """Have a run done, and await it; what was written, by name."""
+    """Submit a run, await it, and return its outputs by name."""
     with session.queue.loss():
         session.check_alive()
         await _wait(session, run, given, waits)
@@ -42,13 +42,13 @@ async def computed(
     inputs: Sequence[Array],
     outputs: Mapping[str, tuple[Shape, np.dtype[Any]]],
 ) -> dict[str, Any]:
-    """Have a run done of which nobody else sees what it reads and writes; its outputs by name."""
+    """Await a run whose memory is private, in the unordered pool; return its outputs by name."""
     with session.queue.loss():
         session.check_alive()
         if executable.took >= LONG_RUN_SECONDS:
             shorten_slice()
         request = HostRequest(executable, inputs, outputs.values())
-        del inputs  # which the request no longer has once it is cancelled
+        del inputs  # the request alone holds them, and drops them when cancelled
         session.independent.add(request)
         try:
             await request
@@ -59,7 +59,7 @@ async def computed(
 
 
 def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:
-    """Have a run done while this thread waits; what was written, by name."""
+    """Submit a run, block until it is done, and return its outputs by name."""
     with session.queue.loss():
         session.check_alive()
         fail = run.done.set_exception
@@ -106,10 +106,10 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
 
 
 def _submit_others(session: Session, given: Arguments, waits: Points) -> None:
-    """Have other contexts submit what they have recorded, if tensors of theirs are given.
+    """Flush the other contexts whose tensors the run uses.
 
     Raises:
-        InvalidStateError: Work on one of them waits for a timeline, and the run for none.
+        InvalidStateError: Work on such a tensor waits for a timeline, but the run waits for none.
     """
     waiting = any(point.wait is not None for point in waits)
     for memories, reading in ((given.reads, True), (given.writes, False)):
@@ -124,27 +124,28 @@ def _submit_others(session: Session, given: Arguments, waits: Points) -> None:
 
 async def _end(run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -> None:
     try:
-        # What nobody sees may be written after the await has ended.
+        # Wait for writes in progress only if they go to memory of the user's.
         await wait_or_cancel(run.end, run.cancellation, withdraw, settle=given.writes_given)
     finally:
         run.release()
 
 
 def promising(run: AwaitableRun, given: Arguments, waits: Points) -> AwaitableRun:
-    """A run of which those learn that wait for what it is to signal, also if it never begins."""
+    """Wrap a run that signals, so that its waiters learn of a failure before it begins."""
     signals = any(point.signal is not None for point in waits)
     return _Promising(run, waits, given.names) if signals else run
 
 
 class _Promising(Coroutine[Any, Any, dict[str, Any]]):
-    """An awaited run that is to signal: if it ends before it does, who waits for that is told.
+    """Awaited run that fails the waits for its signals if it ends before signalling.
 
-    A coroutine would not do, as none of it runs if its task is cancelled before its first turn.
+    An `async def` coroutine cannot do this: none of it runs if its task is cancelled before the
+    first step.
 
     Args:
-        run: The run.
-        sync: What it waits for and signals.
-        names: Of its outputs.
+        run: The wrapped run.
+        sync: Timeline points that it waits for and signals.
+        names: Names of its outputs.
     """
 
     def __init__(self, run: AwaitableRun, sync: Points, names: Sequence[str]) -> None:
@@ -152,15 +153,15 @@ class _Promising(Coroutine[Any, Any, dict[str, Any]]):
         self._work = Operation(_nothing, _ignore, sync, title=title_of(names))
 
     def send(self, value: Any) -> Any:
-        """Go on."""
+        """Resume the run with a value."""
         return self._step(self._run.send, value)
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an error, such as that the await is cancelled."""
+        """Resume the run with an exception, such as a cancellation."""
         return self._step(self._run.throw, *error)
 
     def close(self) -> None:
-        """End here."""
+        """Close the run, and fail the waits for its signals."""
         self._run.close()
         self._work.refuse(OperationError(CANCELLED))
 
@@ -185,13 +186,13 @@ class _Promising(Coroutine[Any, Any, dict[str, Any]]):
 
 
 def _nothing() -> None:
-    """What is never submitted has nothing to run."""
+    """Do nothing: the operation is never submitted."""
 
 
 def _ignore(error: BaseException) -> None:
-    """Who awaits has the error."""
+    """Ignore the error: the await raises it."""
 
 
 async def raised(error: Exception) -> Any:
-    """What an awaitable gives that failed before it was awaited."""
+    """Raise an error of the call when it is awaited."""
     raise error

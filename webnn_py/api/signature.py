@@ -1,4 +1,4 @@
-"""What an execution is given: names and descriptors, and every check of it, for all modes."""
+"""Signature: a graph's inputs and outputs, and the validation of arguments in all modes."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from webnn_py.memory.overlap import check_disjoint
 
 
 class Signature:
-    """The inputs and outputs of a graph, by name.
+    """Inputs and outputs of a graph, by name.
 
     Args:
-        inputs: Data type and shape of each.
-        outputs: The same.
-        open_sizes: The names of the open sizes in them.
-        kinds: What messages call one of the inputs and one of the outputs.
+        inputs: Data type and shape of each input, by name.
+        outputs: Data type and shape of each output, by name.
+        open_sizes: Names of their open dimensions.
+        kinds: Words for an input and for an output in error messages.
 
     Attributes:
-        title: What messages call a dispatch.
-        read, made: Shape and data type of the arrays for inputs and outputs, by name.
+        title: Name of a dispatch in messages.
+        read, made: Shape and NumPy data type of the input and output arrays, by name.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Signature:
 
     @classmethod
     def of(cls, recipe: Graph) -> Signature:
-        """Those of a graph."""
+        """Return the signature of a graph."""
         inputs = {value.name: value for value in recipe.inputs}
         return cls(inputs, dict(recipe.outputs), recipe.open_sizes)
 
     def at(self, sizes: Mapping[str, int]) -> Signature:
-        """The same inputs and outputs where the open sizes are these."""
+        """Return the signature with open dimensions bound to `sizes`."""
         inputs, outputs = (
             {name: _fixed(descriptor, sizes) for name, descriptor in given.items()}
             for given in (self.inputs, self.outputs)
@@ -89,17 +89,18 @@ class Signature:
         constants: Constants,
         error: type[MLError] = DataError,
     ) -> dict[str, int]:
-        """The open sizes that follow from what is given for the inputs.
+        """Return the open sizes that follow from the shapes of the inputs.
 
         Args:
-            session: Of the context that runs it.
-            inputs: What is given, by name.
+            session: Session of the context that runs the graph.
+            inputs: Inputs of the run, by name.
             bound: The graph's inputs that are constants.
-            constants: Those that are for this run.
-            error: What to raise.
+            constants: The constants of this run.
+            error: Type of the error to raise.
 
         Raises:
-            DataError: (or `error`) A shape does not fit, contradicts another one, or is not known.
+            DataError: (or `error`) A shape does not fit or contradicts another one, or a size does
+                not follow.
             InvalidStateError: An input becomes a constant with commands that are not submitted.
         """
         read = convert.mapping(inputs, "inputs", error)
@@ -123,12 +124,12 @@ class Signature:
         shapes: Mapping[str, Sequence[int]],
         constants: Mapping[str, Shape],
     ) -> dict[str, int]:
-        """The sizes that follow from the shapes of inputs, and of those that are constants."""
+        """Return the sizes that follow from the shapes of inputs and constants."""
 
         def remedy(name: str) -> str:
             resource = host_arrays.resource_of(inputs.get(name))
             if not hasattr(resource, "__array_interface__") and not hasattr(resource, "permute"):
-                return ""  # none that lies in memory
+                return ""  # not an array in memory
             return array_remedies.for_shape(resource, given[name], self.inputs[name].shape)
 
         given = {**constants, **shapes}
@@ -136,7 +137,7 @@ class Signature:
         return solve({name: self.inputs[name].shape for name in given}, given, titles, remedy)
 
     def public(self, kind: str) -> Mapping[str, MLOperandDescriptor]:
-        """The "inputs" or "outputs" as users see them; read-only."""
+        """Return the "inputs" or "outputs" as a read-only mapping to MLOperandDescriptors."""
         descriptors: Mapping[str, Descriptor] = getattr(self, kind)
         return MappingProxyType(
             {name: MLOperandDescriptor(d.data_type, d.shape) for name, d in descriptors.items()}
@@ -144,7 +145,7 @@ class Signature:
 
     @convert_memory_errors
     def with_outputs(self, given: Sequence[Any]) -> list[Any]:
-        """The outputs, and new arrays for those that are None."""
+        """Return the outputs, with a new array in place of each None."""
         ends = zip(given, self.made.values(), strict=True)
         return [new_array(*end) if value is None else value for value, end in ends]
 
@@ -152,15 +153,15 @@ class Signature:
     def on_host(
         self, session: Session, inputs: object, outputs: object, private: bool = False
     ) -> Arguments:
-        """Arrays for every input and output; those of outputs that are not given are made.
+        """Return arrays for every input and output, allocating the missing outputs.
 
-        Where inputs are made private and no output is given, that may be left to `with_outputs`.
+        With `private` and no outputs, the allocation may be left to `with_outputs`.
 
         Args:
-            session: A CPU context's.
+            session: Session of a CPU context.
             inputs: Arrays, buffers, or tensors, by name.
-            outputs: What to write into, by name; may be None or lack some.
-            private: Nobody else may change the inputs afterwards.
+            outputs: Destinations by name; may be None or incomplete.
+            private: Copy inputs that others could change later.
 
         Raises:
             DataError: A name, data type, size or context does not fit.
@@ -198,20 +199,20 @@ class Signature:
         recorded: bool = False,
         private: bool = False,
     ) -> Arguments:
-        """What a device's engine takes for every input and output.
+        """Return an array, tensor memory or device resource for every input and output.
 
         Args:
-            session: A GPU context's.
+            session: Session of a GPU context.
             inputs: Arrays, buffers, tensors, or resources of the device, by name.
-            outputs: What to write into, by name; may be None or lack some.
+            outputs: Destinations by name; may be None or incomplete.
             bound: The graph's inputs that are constants.
-            places: Where those lie for this run.
-            recorded: It is recorded for later: all outputs that are given lie on the device.
-            private: Nobody else may change the inputs afterwards.
+            places: Storage of these constants in this run, by name.
+            recorded: The run is recorded for later, so all destinations must lie on the device.
+            private: Copy inputs that others could change later.
 
         Raises:
-            DataError: A name, data type, size or device does not fit. What is special to the
-                device's resources the engine checks.
+            DataError: A name, data type, size or device does not fit. The engine checks the
+                properties of device resources later.
             InvalidStateError: An input becomes a constant with commands that are not submitted.
         """
         if outputs is None and not (private or recorded or places):
@@ -243,7 +244,7 @@ class Signature:
     def on_tensors(
         self, session: Session, inputs: object, outputs: object, bound: BoundInputs
     ) -> Arguments:
-        """The tensors' memory for every input and output of a dispatch.
+        """Return the tensors' memory for every input and output of a dispatch.
 
         Raises:
             ValidationError: A name, data type, shape or context does not fit.
@@ -294,14 +295,14 @@ class Signature:
     def constants(
         self, session: Session, given: object
     ) -> tuple[GivenInputs, Sequence[TensorMemory]]:
-        """What an initialization is given for some of the inputs, as a device's engine takes it.
+        """Check the constants of an initialization, for some of the inputs.
 
         Returns:
-            That, and the tensors among it.
+            Descriptor and resource of each constant by name, and the tensors among them.
 
         Raises:
             DataError: A name, data type, size or device does not fit, or an open size does not
-                follow from what is given.
+                follow from the constants.
         """
         constants = {} if given is None else convert.mapping(given, "constants", DataError)
         unknown = [name for name in constants if name not in self.inputs]
@@ -332,7 +333,7 @@ class Signature:
         error: type[MLError],
         places: Mapping[str, Any] | None = None,
     ) -> None:
-        """Every input is given (but those bound before), and every name is known."""
+        """Check that every unbound input is present, and that every name is known."""
         if places is None:
             places = {} if bound is None else bound.constants.places
         complete = inputs.keys() == self.inputs.keys()
@@ -371,7 +372,7 @@ class Signature:
                 )
 
     def _check_apart(self, given: Sequence[Any], targets: Sequence[Any]) -> None:
-        """The arrays among what is given share no memory; the device's own the engine checks."""
+        """Check that output arrays share no memory; the engine checks device resources."""
         arrays = {
             name: target
             for name, value, target in zip(self._output_names, given, targets, strict=True)
@@ -388,8 +389,8 @@ class Signature:
         reads: list[TensorMemory],
         private: bool,
     ) -> Any:
-        """An input: the memory of a tensor, a resource of the device, or an array."""
-        if type(value) is np.ndarray:  # mostly it is
+        """Return an input as tensor memory, device resource, or array."""
+        if type(value) is np.ndarray:  # fast path: most inputs are arrays
             array = host_arrays.input_array(value, descriptor, what)
             return host_arrays.snapshot(array, value) if private else array
         resource = host_arrays.split_dimensions(value, descriptor, what)
@@ -410,7 +411,7 @@ class Signature:
         what: str,
         writes: list[TensorMemory],
     ) -> Any:
-        """What an output is written into: the memory of a tensor, or a writable array."""
+        """Return the destination of an output: tensor memory, or a writable array."""
         if not isinstance(value, MLTensor):
             return host_arrays.output_array(value, descriptor, what)
         memory = given_tensor(session, value, descriptor, what, written=True)
@@ -423,6 +424,6 @@ def _fixed(descriptor: Descriptor, sizes: Mapping[str, int]) -> Descriptor:
 
 
 def _mappings(inputs: object, outputs: object) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What is given by name, as dictionaries."""
+    """Return inputs and outputs as mappings; raise a DataError if they are none."""
     read = convert.mapping(inputs, "inputs", DataError)
     return read, convert.mapping(outputs, "outputs", DataError)

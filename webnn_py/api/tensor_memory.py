@@ -1,4 +1,4 @@
-"""The memory behind an MLTensor: whether it can be used now, and what becomes of work on it."""
+"""TensorMemory: the storage of an MLTensor, with its state, errors and export."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _SERIALS = itertools.count()
 
 
 class TensorMemory:
-    """Memory of a context that holds one tensor.
+    """Storage of one tensor of a context.
 
     Args:
-        session: Whose it is.
+        session: Session of the context.
         descriptor: Data type and shape.
-        storage: Where the contents lie, as the engine has it.
-        constant: The contents, if they are fixed.
-        read_only: It is somebody else's, who does not allow writing.
+        storage: The engine's storage object, such as an array or a buffer.
+        constant: The contents of a constant tensor, None for any other.
+        read_only: Whether the memory is borrowed from an owner who forbids writing.
 
     Attributes:
-        error: Why the contents were never made, if the work that was to do so failed.
-        rented: It is exported as a GPUBuffer.
-        destroyed: It was given back.
-        serial: Unlike that of any other.
-        region: The memory, as work is told apart by it.
+        error: Error of the failed work that was to write the contents, else None.
+        rented: Whether the tensor is exported as a GPUBuffer.
+        destroyed: Whether `destroy` was called.
+        serial: Unique number of this tensor.
+        region: Memory region, by which the queue detects hazards.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class TensorMemory:
         session.has(self)
 
     def place(self, what: str, error: type[MLError] = ValidationError) -> Any:
-        """Where the contents lie, if they can be used now.
+        """Return the contents of a constant, else the storage, if the tensor is usable now.
 
         Raises:
-            ValidationError: The tensor is destroyed (or `error`).
-            InvalidStateError: It is rented out as a GPUBuffer.
+            ValidationError: (or `error`) The tensor is destroyed.
+            InvalidStateError: The tensor is exported as a GPUBuffer.
         """
         found = self.contents if self.constant else self.storage
         if self.destroyed:
@@ -93,10 +93,10 @@ class TensorMemory:
         return found
 
     def rent(self) -> Any:
-        """The rent of its GPUBuffer, which is destroyed with the tensor until `end_rent`.
+        """Rent out the GPUBuffer; destroying the tensor before `end_rent` also destroys it.
 
         Raises:
-            InvalidStateError: It is exported already.
+            InvalidStateError: The tensor is exported already.
         """
         queue: Any = self.session.queue
         with self._lock:
@@ -105,23 +105,23 @@ class TensorMemory:
             return self._rent
 
     def end_rent(self) -> None:
-        """Take the GPUBuffer back from the user."""
+        """End the export, so that the tensor is usable again."""
         self._rent = None
         self.rented = False
 
     def destroy(self) -> None:
-        """Give the memory back once work that uses it is done. Harmless twice."""
+        """Release the memory once all work that uses it is done. Harmless twice."""
         self.destroyed = True
         self._revoke()
         self.storage = self.contents = None
 
     def release(self) -> None:
-        """Give the memory back; the context is gone, which who asks is told."""
+        """Release the memory at the loss of the context; later uses raise a ContextLostError."""
         self.storage = None
         self._revoke()
 
     def _revoke(self) -> None:
-        """End the loan of its GPUBuffer, if there is one."""
+        """Revoke the rent of the GPUBuffer, if there is one."""
         with self._lock:
             rent, self._rent = self._rent, None
         if rent is not None:
@@ -129,7 +129,7 @@ class TensorMemory:
 
     @property
     def current(self) -> Any:
-        """The `storage`, which another thread may be giving back just now.
+        """Return the `storage`, which another thread may release at any time.
 
         Raises:
             ContextLostError: The context is lost.
@@ -142,23 +142,23 @@ class TensorMemory:
         return found
 
     def check_written(self) -> None:
-        """Raise an OperationError if the work that was to write the contents failed."""
+        """Raise an OperationError if the work that writes the contents failed."""
         if self.error is not None:
             raise caused_by("the work that was to write this MLTensor", self.error)
 
     def read(
         self, target: Array, cancellation: Cancellation, given: bool = True, waits: bool = False
     ) -> tuple[Completion[None], Operation]:
-        """Have the contents read into an array, after the work on them submitted before.
+        """Submit a read of the contents into an array, after all earlier work on them.
 
         Args:
-            target: The array.
-            cancellation: Of the read.
-            given: Others have the array, too.
-            waits: This thread does nothing else until it is done.
+            target: Destination array.
+            cancellation: Cancellation of the read.
+            given: Whether the user also holds the array.
+            waits: Whether this thread blocks until the read is done.
 
         Returns:
-            The end of it, and the work itself.
+            The completion of the read, and its operation.
         """
         done: Completion[None] = Completion()
         queue, reads, storage = self.session.queue, (self,), self.storage
@@ -178,11 +178,13 @@ class TensorMemory:
         return done, operation
 
     def host_array(self, copy: bool) -> Array:
-        """The contents in host memory after all work submitted so far; shared where it can be.
+        """Return the contents in host memory after all work submitted so far.
+
+        A constant or CPU tensor shares its memory unless `copy` is set.
 
         Raises:
-            InvalidStateError: It would block this thread's event loop.
-            OperationError: The work that made the contents failed.
+            InvalidStateError: The call would block this thread's event loop.
+            OperationError: The work that writes the contents failed.
         """
         self.session.check_alive()
         memory: Array = self.place("the MLTensor")
@@ -203,7 +205,7 @@ class TensorMemory:
             check_may_block(what, "read_tensor_async first")
             check_interrupts_nothing(what)
             done: Completion[None] = Completion()
-            # Who has the memory may write there: what reads it has to be done as well.
+            # The recipient of the memory may write to it: pending reads must finish as well.
             operation = Operation(
                 lambda: done.set_result(None),
                 done.set_exception,
@@ -216,12 +218,12 @@ class TensorMemory:
 
 
 def check_not_held(memory: TensorMemory, what: str, reading: bool = False) -> None:
-    """Let what uses a tensor begin; raise an InvalidStateError if work on it is held.
+    """Submit recorded work; raise an InvalidStateError if work on a tensor is parked.
 
     Args:
-        memory: The tensor's.
-        what: What cannot be done then, and with which tensor.
-        reading: Held work that only reads it does not matter.
+        memory: Memory of the tensor.
+        what: Start of the error message: the refused call and the tensor.
+        reading: Ignore parked work that only reads the tensor.
     """
     for work in memory.session.queue.flush():
         if work.uses(memory.region, writing=reading):
@@ -232,13 +234,13 @@ def check_not_held(memory: TensorMemory, what: str, reading: bool = False) -> No
 
 
 class Export(AbstractContextManager[Any]):
-    """A tensor of a GPU context, rented as the GPUBuffer that it lies in.
+    """Context manager that exports a GPU tensor as its GPUBuffer.
 
-    Who drops it without leaving it ends nothing: what may be gone by then, such as when Python
-    ends, is not asked for.
+    Dropping it without leaving the block does not end the export: at interpreter shutdown the
+    objects for that may be gone.
 
     Args:
-        memory: The tensor's; nothing else may use it meanwhile.
+        memory: Memory of the tensor, which nothing else may use meanwhile.
     """
 
     def __init__(self, memory: TensorMemory) -> None:
@@ -264,7 +266,7 @@ class Export(AbstractContextManager[Any]):
 
 
 def run_on_tensors(reads: Sequence[TensorMemory], writes: Sequence[TensorMemory], run: Run) -> None:
-    """Do work that fails if what it reads was never made, and makes what it writes."""
+    """Run work unless the write of an input failed, then clear the errors of its outputs."""
     for tensor in reads:
         if tensor.error is not None:
             tensor.check_written()
@@ -273,13 +275,13 @@ def run_on_tensors(reads: Sequence[TensorMemory], writes: Sequence[TensorMemory]
 
 
 def mark_made(writes: Sequence[TensorMemory]) -> None:
-    """Leave no error in tensors that work writes."""
+    """Clear the errors of tensors that work has written."""
     for tensor in writes:
         tensor.error = None
 
 
 def mark_failed(writes: Sequence[TensorMemory], error: BaseException) -> None:
-    """Leave the error of failed work in the tensors that it was to write."""
+    """Store the error of failed work in the tensors that it should have written."""
     root = root_cause(error)
     for tensor in writes:
         tensor.error = root

@@ -1,4 +1,4 @@
-"""Making tensors, and the host memory that is written to and read from them."""
+"""Creation of tensors, and writes and reads of their contents."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from webnn_py.ordering.operation import Operation, Run, wait_in_order
 from webnn_py.ordering.timeline import TimelinePoint
 
 MOMENT = 0.002
-"""Seconds for which a call may keep an event loop's thread."""
+"""Maximum seconds for which a call may block an event loop's thread."""
 
 
 def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool]) -> MLTensor:
-    """A zeroed tensor; see `MLContext.create_tensor_sync`."""
+    """Create a tensor of zeros; see `MLContext.create_tensor_sync`."""
     session.check_alive()
     with prefix_errors("create_tensor"):
         descriptor = tensor_descriptor(data_type, shape)
@@ -51,7 +51,7 @@ def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool])
 
 
 def create_constant(session: Session, value: Any, data_type: Any, shape: Any) -> MLTensor:
-    """A tensor of fixed contents; see `MLContext.create_constant_tensor_sync`."""
+    """Create a constant tensor; see `MLContext.create_constant_tensor_sync`."""
     session.check_alive()
     with prefix_errors("create_constant_tensor"):
         array, name = host_arrays.constant_array(value, *split(data_type, shape))
@@ -63,7 +63,7 @@ def create_constant(session: Session, value: Any, data_type: Any, shape: Any) ->
 
 @convert_memory_errors
 def write(session: Session, tensor: MLTensor, value: Any) -> None:
-    """Submit the writing of host memory, read or copied now; see `MLContext.write_tensor`."""
+    """Submit a write of host memory into a tensor; see `MLContext.write_tensor`."""
     memory = own_memory(session, tensor, "write_tensor")
     if not tensor.writable:
         raise ValidationError("write_tensor: the MLTensor was not created writable")
@@ -82,7 +82,7 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
 
 @convert_memory_errors
 def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMemory, Array, Array]:
-    """The memory to read, what a read returns, and the array of the shape to write into."""
+    """Return the tensor's memory, the result of the read, and the array to read into."""
     memory = own_memory(session, tensor, "read_tensor")
     if not tensor.readable:
         raise ValidationError("read_tensor: the MLTensor was not created readable")
@@ -90,7 +90,9 @@ def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMem
     if out is None:
         target = np.empty(descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
     else:
-        if isinstance(out, MLTensor):  # its memory is shared by DLPack, but not its place in order
+        if isinstance(
+            out, MLTensor
+        ):  # a write through its DLPack memory would bypass the context's order
             raise ValidationError(
                 "read_tensor: option 'out': got MLTensor, expected an array or a buffer; read into"
                 " an array, and give that to write_tensor"
@@ -103,16 +105,16 @@ def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMem
 
 
 def read(memory: TensorMemory, target: Array, seconds: float | None, given: bool) -> None:
-    """Block while a tensor is read.
+    """Read a tensor and block until the read is done.
 
     Args:
-        memory: The tensor's.
-        target: What its contents are written into.
-        seconds: To wait at most; None for no limit.
-        given: Others have the array, too.
+        memory: Memory of the tensor.
+        target: Destination array.
+        seconds: Maximum wait in seconds; None for no limit.
+        given: Whether the user also holds the array.
 
     Raises:
-        WaitTimeoutError: It was not done in time, and is taken back.
+        WaitTimeoutError: The read did not finish in time and is cancelled.
     """
     cancellation = Cancellation()
     done, operation = memory.read(target, cancellation, given, waits=True)
@@ -134,7 +136,7 @@ def read(memory: TensorMemory, target: Array, seconds: float | None, given: bool
 async def read_async(
     memory: TensorMemory, target: Array, seconds: float | None, given: bool
 ) -> None:
-    """As `read`, awaited."""
+    """Read a tensor without blocking the event loop; arguments as in `read`."""
     cancellation = Cancellation()
     done, operation = memory.read(target, cancellation, given)
     standing = ""
@@ -169,7 +171,7 @@ def submit(
     sync: tuple[TimelinePoint, ...] = (),
     lent: host_arrays.BorrowedArray | None = None,
 ) -> None:
-    """Put work on tensors into the context's order."""
+    """Submit work on tensors to the context's queue."""
     operation = Operation(
         functools.partial(run_on_tensors, reads, writes, run),
         functools.partial(mark_failed, writes),
@@ -184,7 +186,7 @@ def submit(
 
 
 def from_dlpack(session: Session, value: Any) -> MLTensor:
-    """A tensor over the memory of a DLPack tensor; see `MLContext.from_dlpack`."""
+    """Create a tensor over the memory of a DLPack tensor; see `MLContext.from_dlpack`."""
     session.check_alive()
     try:
         if not hasattr(value, "__dlpack__"):
@@ -194,7 +196,7 @@ def from_dlpack(session: Session, value: Any) -> MLTensor:
         check_dimensions(array.shape, name)
     except MLError as error:
         raise DLPackError(f"from_dlpack: {error}") from None
-    except Exception as error:  # whatever the producer raises
+    except Exception as error:  # the producer may raise any type
         raise DLPackError(f"from_dlpack: {describe_error(error)}") from error
     if not array.flags.c_contiguous:
         raise DLPackError(
@@ -212,10 +214,10 @@ def from_dlpack(session: Session, value: Any) -> MLTensor:
 
 
 def tensor_descriptor(data_type: Any, shape: Any) -> Descriptor:
-    """What a tensor is made of, of no type for constants alone and without open dimensions.
+    """Return the checked descriptor of a tensor, without 4-bit types and open dimensions.
 
     Raises:
-        ValidationError: Data type or shape is not valid.
+        ValidationError: The data type or shape is not valid.
     """
     data_type, shape = split(data_type, shape)
     name = dtypes.check(data_type)

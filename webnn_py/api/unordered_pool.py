@@ -1,9 +1,9 @@
-"""Awaited computes on the host that need no order: nobody else sees what they read and write.
+"""Thread pool for awaited computes on the host that need no order, as their memory is private.
 
-They wait in one line. A thread of the context computes one after the other for a while, and wakes
-an event loop once for all that ended meanwhile: to hand the interpreter over for each would take
-longer than a small graph. Where several short ones wait, another thread helps, and each computes
-alone.
+The computes wait in one queue. A worker thread runs one after the other for a while, and wakes an
+event loop once for all that finished meanwhile: handing over the GIL for each would take longer
+than a small graph. If several short computes wait, helper threads join in, and each thread then
+uses a single-threaded executable.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from webnn_py.memory.allocation import OutputSpecs
 
 @dataclass(frozen=True)
 class PoolPolicy:
-    """Thresholds of a pool of unordered runs.
+    """Thresholds of the pool of unordered runs.
 
     Attributes:
-        wake_seconds: A thread wakes the event loops after so long, while more runs wait.
-        brief_run_seconds: Briefer runs are handed out together, as waking a loop takes a part of
-            them; nor does a second thread within one pay.
-        turn_seconds: Other work of the context has its turn after so long.
-        long_run_seconds: Longer runs are left to the threads of their engine.
-        max_helpers: Threads beside the context's own. More would wait for the interpreter.
-        runs_per_helper: One more thread helps if more runs than this wait for each that computes.
-        brief_runs_per_helper: The same of brief runs, whose threads wait for the interpreter often.
+        wake_seconds: Interval in seconds at which a thread wakes the event loops while more runs
+            wait.
+        brief_run_seconds: Duration in seconds below which results are delivered in groups, as
+            waking a loop is costly by comparison. A second thread within such a run does not pay.
+        turn_seconds: Seconds after which a thread yields to other work of the context.
+        long_run_seconds: Duration in seconds above which a run uses its engine's own threads.
+        max_helpers: Maximum helper threads. More would only wait for the GIL.
+        runs_per_helper: Waiting runs per computing thread above which one more helper starts.
+        brief_runs_per_helper: The same threshold for brief runs, whose threads often wait for the
+            GIL.
     """
 
     wake_seconds: float = 1e-3
@@ -55,10 +57,10 @@ DEFAULT_POLICY = PoolPolicy()
 
 
 class Alone:
-    """What computes on its calling thread alone, of executables: made when it is first asked for.
+    """Lazy cache of single-threaded executables, which compute on the calling thread only.
 
     Args:
-        builder: Makes it.
+        builder: Threads that create them in the background.
     """
 
     def __init__(self, builder: Workers) -> None:
@@ -66,7 +68,7 @@ class Alone:
         self._asked: weakref.WeakSet[HostExecutable] = weakref.WeakSet()
 
     def of(self, executable: HostExecutable) -> HostExecutable | None:
-        """What computes the same alone, if it is there."""
+        """Return the single-threaded executable; None, and begin to create it, if there is none."""
         found = executable.alone
         if found is None and executable not in self._asked:
             self._asked.add(executable)
@@ -76,20 +78,20 @@ class Alone:
 
 
 def _ignore(error: BaseException) -> None:
-    """It stays as it was."""
+    """Ignore the error: runs keep the multi-threaded executable."""
 
 
 class HostRequest(Waiter):
-    """One compute, to be awaited by the task that makes it.
+    """Awaitable compute of the pool.
 
     Args:
-        executable: What runs.
-        inputs: In its order, which nobody else changes.
-        ends: Of its outputs.
+        executable: Executable to run.
+        inputs: Private input arrays, in the graph's order.
+        ends: Shapes and data types of the outputs.
 
     Attributes:
-        executable: As given.
-        cancelled: It need not begin any more; what is under way nobody sees.
+        executable: Executable to run.
+        cancelled: Whether the compute was cancelled; results of one in progress are discarded.
     """
 
     __slots__ = ("_ends", "_inputs", "cancelled", "executable")
@@ -104,27 +106,27 @@ class HostRequest(Waiter):
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Have it not begin any more, nor keep its inputs."""
+        """Cancel the compute and drop its inputs."""
         self.cancelled, self._inputs = True, ()
 
     @convert_memory_errors
     def compute(self, executable: HostExecutable) -> Sequence[Array]:
-        """Its outputs, by its own executable or one that computes the same."""
+        """Return the outputs, computed by its own executable or an equivalent one."""
         inputs, self._inputs = self._inputs, ()
-        if self.cancelled:  # just now
+        if self.cancelled:  # by another thread, just now
             return ()
         return executable.new_results(inputs, self._ends)
 
 
 class IndependentRuns:
-    """Those of one context.
+    """Pool of the unordered runs of one context.
 
     Args:
-        workers: The context's threads.
-        threads: How many these are.
-        helpers: Threads that may help them; None where runs hold the interpreter.
-        alone: Gives what runs where several threads compute.
-        policy: Its thresholds.
+        workers: Worker threads of the context.
+        threads: Number of worker threads.
+        helpers: Helper threads; None if runs hold the GIL.
+        alone: Cache of single-threaded executables, for when several threads compute.
+        policy: Thresholds of the pool.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class IndependentRuns:
         self._lock = threading.Lock()
 
     def add(self, request: HostRequest) -> None:
-        """Have one wait."""
+        """Add a request to the queue, and start a free worker thread."""
         begins = False
         try:
             with self._lock:
@@ -152,13 +154,13 @@ class IndependentRuns:
                 self._free -= begins
             if begins:
                 _submit(self._workers, self._compute, self._fail)
-        except BaseException:  # such as by Ctrl-C: a thread may have been given it or not
+        except BaseException:  # such as Ctrl-C: the submission may or may not have happened
             if begins:
                 _submit(self._workers, self._compute, self._fail)
             raise
 
     def fail(self, error: BaseException) -> None:
-        """The context is lost: nothing that waits will be done, whatever its threads are at."""
+        """Fail all waiting requests at the loss of the context, even if its threads are busy."""
         requests: list[HostRequest] = []
         with contextlib.suppress(IndexError):
             while True:
@@ -166,7 +168,7 @@ class IndependentRuns:
         end_all(requests, [error] * len(requests))
 
     def _compute(self) -> None:
-        """Compute what waits, for one turn."""
+        """Compute waiting requests for one turn, then yield to other work."""
         self._take(helps=False)
         with self._lock:
             more = bool(self._waiting)
@@ -175,7 +177,7 @@ class IndependentRuns:
             _submit(self._workers, self._compute, self._fail)
 
     def _help(self) -> None:
-        """The same, for as long as what waits is short."""
+        """Compute waiting requests on a helper thread, until a long one or none waits."""
         if self._take(helps=True):
             self._begin_to_help()
         else:
@@ -190,7 +192,7 @@ class IndependentRuns:
             self._helping -= 1
 
     def _take(self, helps: bool) -> bool:
-        """Compute what waits; whether that ends as the turn of others has come."""
+        """Compute waiting requests; return whether the turn ran out of time."""
         waiting, policy = self._waiting, self.policy
         requests: list[HostRequest] = []
         results: list[Any] = []
@@ -225,11 +227,11 @@ class IndependentRuns:
         return now >= until
 
     def _chosen(self, executable: HostExecutable, turn: int) -> HostExecutable:
-        """What runs; one thread more begins to help if that is worth it.
+        """Choose the executable to run, and start one more helper if enough runs wait.
 
         Args:
-            executable: What was asked for.
-            turn: How many its thread computed before, in its turn.
+            executable: Executable of the request.
+            turn: Number of runs that the calling thread computed before in its turn.
         """
         policy, took, waiting = self.policy, executable.took, len(self._waiting)
         helping, most = self._helping, 0 if self._helpers is None else policy.max_helpers
@@ -250,7 +252,7 @@ class IndependentRuns:
         return alone if helping or is_brief else executable
 
     def _fail(self, error: BaseException) -> None:
-        """The context's threads take no more work."""
+        """Fail all waiting requests, as the worker threads accept no more work."""
         with self._lock:
             self._free = min(self._free + 1, self._threads)
             requests = [*self._waiting]
