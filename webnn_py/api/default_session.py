@@ -1,4 +1,4 @@
-"""What stands behind `ml.default_context`, where graphs live that come from another process."""
+"""The session of `ml.default_context`, which receives unpickled graphs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from webnn_py.engines.registry import make_engine
 
 
 class _Default:
-    """The session that was set, and that which was made where none was.
+    """The session set by the user, and the CPU session created without one.
 
     Attributes:
-        lock: Held while it is made.
+        lock: Guards the creation of the CPU session.
     """
 
     given: Session | None = None
@@ -22,7 +22,7 @@ class _Default:
 
 
 def default_session() -> Session:
-    """The session that was set, or one of the CPU; made anew where that is lost or the parent's."""
+    """Return the session set by the user, or a CPU session, replaced after a loss or fork."""
     if _Default.given is not None:
         return _Default.given
     with _Default.lock:
@@ -32,7 +32,7 @@ def default_session() -> Session:
 
 
 def set_default_session(session: Session | None) -> None:
-    """Have another session be it; None for that of the CPU."""
+    """Set the default session; None returns to the CPU session."""
     _Default.given = session
 
 

@@ -1,4 +1,4 @@
-"""Awaited runs of what is compiled first, and whose place in the context's order is taken."""
+"""Awaited runs that take their place in the context's order before they are compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webnn_py.ordering.timeline import Timeline
 T = TypeVar("T")
 
 COMPILED = "compilation"
-"""What messages call the timeline that such a run waits for."""
+"""Label of the timeline that such a run waits for, in messages."""
 
 
 async def in_turn(
@@ -29,14 +29,16 @@ async def in_turn(
     compile_it: Callable[[], T],
     start: Callable[[T, Sequence[Any]], AwaitedRun],
 ) -> dict[str, Any]:
-    """Have a run done in its turn, also if it is compiled later; what was written, by name.
+    """Submit a run, compile it on the build thread, await it, and return its outputs by name.
+
+    The run keeps its place in the context's order.
 
     Args:
-        session: Of the context.
-        given: What is to be read and written. Nobody else may change the arrays to be read.
-        waits: What the run waits for and signals.
-        compile_it: Compiles it, on the thread for builds.
-        start: The run of what is compiled, with what is to be read.
+        session: Session of the context.
+        given: Inputs and outputs of the run; the input arrays are private.
+        waits: Timeline points that the run waits for and signals.
+        compile_it: Compiles the executable, on the build thread.
+        start: Creates the run from the compiled object and the inputs.
     """
     over = Timeline(label=COMPILED)
 
@@ -50,12 +52,12 @@ async def in_turn(
 
 
 class PostponedRun(AwaitedRun):
-    """A run of what is still being compiled.
+    """Run whose executable is still being compiled.
 
     Args:
-        session: Of the context.
-        given: What is to be read and written.
-        start: The run of what is compiled, once it is, with what is to be read.
+        session: Session of the context.
+        given: Inputs and outputs of the run.
+        start: Creates the actual run from the inputs, after the compilation.
     """
 
     def __init__(
@@ -72,20 +74,20 @@ class PostponedRun(AwaitedRun):
         self._run: AwaitedRun | None = None
 
     def begin(self) -> None:
-        """Begin the run, which is compiled by now."""
-        inputs = self._inputs  # before `release` drops them, which follows the cancelling
+        """Create and begin the actual run; its executable is compiled by now."""
+        inputs = self._inputs  # read first: a cancellation leads to `release`, which drops them
         self.cancellation.check()
         try:
             run = self._start(inputs)
         except (DataError, ValidationError):
-            self.cancellation.cancel()  # it leaves its outputs as they are
+            self.cancellation.cancel()  # the run leaves its outputs unchanged
             raise
         run.done, run.cancellation = self.done, self.cancellation
         self._run = run
         run.begin()
 
     def memory(self) -> tuple[list[Region], list[Region]]:
-        """The resources of a device, and the arrays among the outputs."""
+        """Return the regions read and written: device resources, and output arrays."""
         engine = self._session.engine
         read = [engine.region(given) for given in self._inputs if engine.takes(given)]
         written = [engine.region(given) for given in self._outputs if engine.takes(given)]
@@ -93,11 +95,11 @@ class PostponedRun(AwaitedRun):
         return read, [*written, *map(region_of, arrays)]
 
     def results(self) -> list[Any]:
-        """What was written."""
+        """Return the outputs."""
         return [] if self._run is None else self._run.results()
 
     def release(self) -> None:
-        """Keep nothing of what is read any more."""
+        """Drop the inputs."""
         self._inputs = ()
         if self._run is not None:
             self._run.release()

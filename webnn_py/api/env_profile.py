@@ -1,7 +1,7 @@
-"""WEBNN_PROFILE: profiles of graphs as they are compiled, without a change of the program.
+"""Profiles of graphs at compile time, enabled by the environment variable WEBNN_PROFILE.
 
-1 prints their tables on stderr; the name of a folder has their traces written there, too. Unset or
-0 turns it off.
+The value 1 prints their tables on stderr. The path of a folder also writes their traces there.
+Unset or 0 disables it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,24 @@ from webnn_py.memory.allocation import new_array
 
 RUNS = 5
 MOST_NAMES = 8
-"""Outputs by which a graph is told apart from others."""
+"""Maximum number of output names in the title of a profile."""
 FRACTIONS = np.linspace(-1, 1, 9973, dtype=np.float32)
-"""What floats are made of: as many as a prime, so that rows differ."""
+"""Values of float inputs; their count is prime, so that rows differ."""
 _NUMBERS = itertools.count(1)
 
 
 def profile_built(
     session: Session, signature: Signature, sizes: Mapping[str, int], executable: Executable
 ) -> None:
-    """Profile what was just compiled, if that is wanted, on inputs of our own.
+    """Profile a newly compiled executable on synthetic inputs, if WEBNN_PROFILE is set.
 
-    Nothing that the program has is read or written. Where it cannot be done, the logger says so,
-    and the program goes on.
+    This reads and writes none of the program's data. A failure is logged, and the program goes on.
 
     Args:
-        session: The context's.
-        signature: Of the graph.
-        sizes: Of its open dimensions.
-        executable: What runs for them.
+        session: Session of the context.
+        signature: Signature of the graph.
+        sizes: Sizes of its open dimensions.
+        executable: Executable for these sizes.
     """
     wanted = os.environ.get("WEBNN_PROFILE", "0")
     if wanted in ("", "0"):
@@ -68,10 +67,12 @@ def profile_built(
 
 
 def _made_up(shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Fractions in floats, which take devices more power than zeros, and else ones, to divide by.
+    """Return a synthetic input: fractions for floats, ones for integers.
+
+    Zeros would take less power than real data, and integers may be divisors.
 
     Raises:
-        OperationError: There is no memory for it.
+        OperationError: There is no memory left.
     """
     array = new_array(shape, dtype)
     array[...] = 1

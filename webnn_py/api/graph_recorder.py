@@ -1,4 +1,4 @@
-"""What records graphs for a context: of a builder's calls, or of a file."""
+"""Recording of graphs for a context, from a builder's calls or from a file."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from webnn_py.storage.graph_file import read_graph
 
 
 class SessionNodes(NodeList):
-    """Nodes that a context can run, until a graph is built of them."""
+    """Recorded nodes of one graph, checked against a context's support."""
 
     def __init__(self, session: Session, sizes: OpenSizes) -> None:
         super().__init__()
         self.session = session
         self.sizes = sizes
         self._input_names: set[str] = set()
-        self._spent = ""  # what became of the graph, once it was asked for
+        self._spent = ""  # state of the build for error messages; empty before it
 
     def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
-        """A named input.
+        """Add a named input.
 
         Raises:
-            ValidationError: There is one of this name, or its shape is not valid.
+            ValidationError: The name is taken, or the shape is not valid.
         """
         if name in self._input_names:
             raise ValidationError("there is an input of this name already; choose another")
@@ -44,11 +44,11 @@ class SessionNodes(NodeList):
         return made
 
     def check_dimensions(self, options: Iterable[object]) -> None:
-        """Raise if open dimensions in options are not of this builder's inputs."""
+        """Raise an error if options have open dimensions that no input of this builder has."""
         self.sizes.check(options)
 
     def check_open(self) -> None:
-        """Raise an InvalidStateError if the builder was told to build or its context is gone."""
+        """Raise an error if the builder has begun to build, or its context is lost."""
         if self._spent:
             raise InvalidStateError(
                 f"this MLGraphBuilder {self._spent}; a builder builds once: make a new builder"
@@ -73,7 +73,7 @@ class SessionNodes(NodeList):
 
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
-        """Around what compiles the finished graph: who uses the builder again is told how it is."""
+        """Track the state of the build, for the errors of later uses of the builder."""
         built, self._spent = self._spent, "is building its graph"
         try:
             yield
@@ -114,7 +114,7 @@ class SessionNodes(NodeList):
 
 
 def _needed_inputs(graph: Graph) -> list[Value]:
-    """The inputs that nodes read, and those that sizes follow from which no other input tells."""
+    """Return the inputs that nodes read or that alone determine a needed open size."""
     read = [value for value in graph.inputs if value in graph.uses]
     if not graph.open_sizes:
         return read
@@ -133,11 +133,11 @@ def _needed_inputs(graph: Graph) -> list[Value]:
 
 
 class _SessionBuilder(SessionNodes, GraphBuilder):
-    """Session nodes with every operator's method."""
+    """Session nodes with a method for every operator."""
 
 
 def read_recipe(session: Session, archive: Archive) -> Graph:
-    """Record the graph of a file for a context; raises as `MLContext.load_graph_sync`."""
+    """Record the graph of a file; raise as `MLContext.load_graph_sync` does."""
     sizes = OpenSizes()
     builder = _SessionBuilder(session, sizes)
     return builder.finish(read_graph(archive, builder, sizes))

@@ -1,4 +1,4 @@
-"""The shapes that inputs with open dimensions are given in, from which their sizes follow."""
+"""Shapes of the arguments for inputs with open dimensions, which determine the sizes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from webnn_py.memory import array_remedies, host_arrays
 def given_shapes(
     engine: Engine, given: Mapping[str, Any], descriptors: Mapping[str, Descriptor]
 ) -> dict[str, Sequence[int]]:
-    """The shape of each input with open dimensions that is given in one, by name.
+    """Return the known shapes of arguments for inputs with open dimensions, by name.
 
     Args:
-        engine: What knows its device's resources.
-        given: What is given for some inputs, by name.
-        descriptors: What they are, by name; others are left out.
+        engine: Engine that reads the shapes of device resources.
+        given: Arguments for some of the inputs, by name.
+        descriptors: Descriptors of the inputs, by name; arguments without one are skipped.
     """
     return {
         name: shape
@@ -50,15 +50,15 @@ def _shape(engine: Engine, value: Any, descriptor: Descriptor, name: str) -> Seq
 
 
 def _shape_in_memory(resource: Any, descriptor: Descriptor, what: str) -> Sequence[int] | None:
-    """The shape of an array, or of a buffer that does not hold mere bytes of something else.
+    """Return the shape of an array or typed buffer; None for a buffer of raw bytes.
 
     Raises:
-        DataError: It is neither.
+        DataError: `resource` is neither an array nor a buffer.
     """
     if not isinstance(resource, memoryview):
         try:
             return tuple(int(size) for size in resource.shape)
-        except Exception:  # it has none, or whatever its own methods raise
+        except Exception:  # it has no shape, or its own methods raise any type
             pass
     try:
         array = host_arrays.array_of(resource)

@@ -1,4 +1,4 @@
-"""A run of a graph as a piece of work in a context's order."""
+"""Operations of a context's queue that run graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.timeline import TimelinePoint
 
 Memory = tuple[Sequence[Region], Sequence[Region]]
-"""What is read, and what is written."""
+"""Memory regions that are read, and those that are written."""
 
 
 def ordered_operation(
@@ -25,19 +25,19 @@ def ordered_operation(
     sync: tuple[TimelinePoint, ...] = (),
     memory: Memory = ((), ()),
 ) -> Operation:
-    """A run with these arguments; its tensors know if it fails.
+    """Return the operation of a run, which stores its error in the tensors it should write.
 
     Args:
-        given: Its tensors.
-        run: Does it.
-        fail: Is told why it will not be done.
-        cancellation: Whether its await was cancelled.
-        sync: What it waits for and signals.
-        memory: What it reads and writes besides tensors.
+        given: Arguments of the run.
+        run: Performs the run.
+        fail: Called with the error if the run fails or is refused.
+        cancellation: Cancellation of the await.
+        sync: Timeline points that it waits for and signals.
+        memory: Regions that it reads and writes besides tensors.
     """
 
     def failed(error: BaseException) -> None:
-        if not cancellation.cancelled:  # what was cancelled leaves its outputs alone
+        if not cancellation.cancelled:  # a cancelled run leaves its outputs unchanged
             mark_failed(given.writes, error)
         fail(error)
 
@@ -54,5 +54,5 @@ def ordered_operation(
 
 
 def title_of(outputs: Iterable[str]) -> str:
-    """What messages call a run with these outputs."""
+    """Return the name of a run with these outputs in messages."""
     return f"compute of {', '.join(map(shown, outputs))}"

@@ -1,4 +1,4 @@
-"""A graph compiled for sizes: for the first ones by themselves, for others by what serves many."""
+"""Shape specialization: compilation of a graph with open dimensions for sets of sizes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from webnn_py.ops.replay import fix
 from webnn_py.passes import Derivations, DerivedConstants, OpenPasses
 
 Sizes = tuple[tuple[str, int], ...]
-"""Open sizes by name, in alphabetical order."""
+"""Sizes of the open dimensions: pairs of name and size, in alphabetical order."""
 
 Prepare = Callable[[Sizes, bool], "Prepared"]
-"""Compiles for sizes. Arguments: those, and whether what was compiled for ones far from them will
-do, which is there sooner."""
+"""Compiles for sizes. Arguments: the sizes, and whether kernels compiled for far sizes are
+acceptable, which are available sooner."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Prepared:
-    """A graph compiled for some sizes.
+    """Graph compiled for one set of sizes.
 
     Attributes:
-        executable: What runs.
+        executable: Executable for these sizes.
         constants: The contents of its constants.
-        make_listing: Makes what is printed; seldom asked for, and may take long.
-        derivations: What passes computed from its constants, for other sizes to have it, too.
-        improve: Compiles what takes less time for these sizes.
-        go_on: Compiles for sizes that may come.
+        make_listing: Creates the printed listing on demand, as this may take long.
+        derivations: Constants that passes derived, which other sizes reuse.
+        improve: Compiles a faster executable for these sizes.
+        go_on: Compiles ahead for sizes that are likely to follow.
     """
 
     executable: Executable
@@ -48,22 +48,22 @@ class Prepared:
     def of(
         listing: Listing, executable: Executable, derivations: Derivations | None = None
     ) -> Prepared:
-        """Of a graph that is listed already."""
+        """Create it from an existing listing."""
         constants = listing.graph.constants.values()
         return Prepared(executable, constants, lambda: listing, derivations)
 
     @property
     def listing(self) -> Listing:
-        """What is printed."""
+        """Return the printed listing."""
         return self.make_listing()
 
     @property
     def is_far(self) -> bool:
-        """Whether it was compiled for sizes far from these, and may take far longer."""
+        """Whether its kernels were compiled for far sizes, and may be much slower."""
         return isinstance(self.executable, DeviceExecutable) and self.executable.is_far
 
     def memory_use(self) -> MemoryUse:
-        """The memory that goes with it. Engines that do not say so have weights for themselves."""
+        """Return the memory pieces it holds, including constants the engine does not report."""
         pieces = dict(self.executable.memory_use())
         for array in self.constants:
             if id(array) not in pieces:
@@ -72,7 +72,7 @@ class Prepared:
 
 
 def prepare_open(session: Session, recipe: Graph) -> Prepare:
-    """What compiles a graph for sizes; what does not depend on them is done once."""
+    """Return a function that compiles a graph for sizes; share the size-independent work."""
     optimized = session.optimize_open(recipe)
     shared = DerivedConstants()
     if isinstance(session.engine, DeviceEngine):
@@ -97,11 +97,11 @@ def prepare_open(session: Session, recipe: Graph) -> Prepare:
 
 
 class _OnDevice:
-    """The same on a device, where what is compiled for some sizes may serve others.
+    """Shape specialization on a device, where kernels compiled for some sizes may serve others.
 
-    The first ones get kernels of their own, as many graphs meet no others: at once, or meanwhile
-    where there are processors left to compile on. What it makes knows it, and not the other way
-    round, so that memory goes without a collection.
+    The first sizes get kernels of their own, as many graphs see no other sizes: at once, or in the
+    background if the GPU leaves processors free to compile. Its results reference this object but
+    not vice versa, so that reference counting frees the memory.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class _OnDevice:
         self._first: Sizes | None = None
 
     def prepare(self, sizes: Sizes, nearly: bool) -> Prepared:
-        """By kernels that were compiled for other sizes, if these will do."""
+        """Compile for sizes, reusing kernels compiled for other sizes if they suffice."""
         first = self._first in (None, sizes)
         self._first = self._first or sizes
         known = self._known(sizes)
@@ -155,7 +155,7 @@ class _OnDevice:
         return replace(made, improve=functools.partial(self.prepare, sizes, nearly=False))
 
     def _compiled(self, sizes: Sizes, for_any: bool) -> Prepared:
-        """By kernels that serve others, too, where passes run on the open graph."""
+        """Compile shape-generic kernels, if the passes can run on the graph with open sizes."""
         session, numbers = self._session, dict(sizes)
         derivations = Derivations(self._shared)
         fixed = self._passes.at(numbers, lambda graph: session.optimize(graph, derivations))
@@ -170,13 +170,13 @@ class _OnDevice:
         return self._improvable(made, sizes)
 
     def _by_themselves(self, sizes: Sizes) -> Prepared:
-        """By kernels that serve no others."""
+        """Compile kernels for exactly these sizes."""
         session, derivations = self._session, Derivations(self._shared)
         fixed = self._passes.alone(dict(sizes), lambda graph: session.optimize(graph, derivations))
         return Prepared.of(*session.compile_as(fixed), derivations)
 
     def _compile_ahead(self, first: Mapping[str, int]) -> None:
-        """Behind the first sizes, for others."""
+        """Compile ahead for sizes that are likely to follow the first ones."""
         self._passes.decide()
         opened = self._passes.opened
         if opened is not None:

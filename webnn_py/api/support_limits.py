@@ -1,4 +1,4 @@
-"""What `MLContext.op_support_limits` tells of a context."""
+"""Implementation of `MLContext.op_support_limits`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_py.ops.declare import REGISTRY
 
 
 def support_limits(session: Session) -> dict[str, Any]:
-    """Data types and ranks by operator and operand; see `MLContext.op_support_limits`."""
+    """Return data types and ranks by operator and operand, as `MLContext.op_support_limits`."""
     bounds = session.limits()
     anything = _tensor_limits(ANY, 0, bounds.max_rank)
     operators: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Tensors that an execution is given: their memory, if it can be used now."""
+"""Checks that tensors are usable in an execution; they return the tensors' memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from webnn_py.ir import Descriptor
 def given_tensor(
     session: Session, tensor: MLTensor, descriptor: Descriptor, what: str, written: bool = False
 ) -> TensorMemory:
-    """The memory of a tensor that an execution is given, if it can be used now.
+    """Return the memory of a tensor argument, after checking that it is usable now.
 
     Raises:
-        DataError: It is of another context (on a GPU: device) or one that is lost, destroyed,
-            constant where that cannot be, or does not fit.
-        InvalidStateError: It is exported.
+        DataError: The tensor belongs to another context (on a GPU: another device) or a lost one,
+            is destroyed, is constant or read-only where it may not be, or does not fit.
+        InvalidStateError: The tensor is exported.
     """
     memory = memory_of(tensor, what, DataError)
     device = session.device
@@ -39,11 +39,11 @@ def given_tensor(
 
 
 def check_there(memory: TensorMemory, what: str) -> None:
-    """Let an execution use a tensor now, of its own context or of another one.
+    """Check that a tensor, perhaps of another context, is usable now.
 
     Raises:
-        DataError: It is destroyed, or its context is lost.
-        InvalidStateError: It is exported.
+        DataError: The tensor is destroyed, or its context is lost.
+        InvalidStateError: The tensor is exported.
     """
     if not memory.session.alive:
         raise DataError(f"{what}: the MLTensor's own context is lost")
@@ -51,7 +51,7 @@ def check_there(memory: TensorMemory, what: str) -> None:
 
 
 def check_tensors(given: object, names: Iterable[str]) -> None:
-    """Raise a ValidationError if something else than a tensor is given for one of the names."""
+    """Raise a ValidationError if the value of one of the names is not an MLTensor."""
     read = convert.mapping(given, "inputs")
     for name in names:
         if name in read:
@@ -59,19 +59,20 @@ def check_tensors(given: object, names: Iterable[str]) -> None:
 
 
 def own_tensor(session: Session, tensor: Any, descriptor: Descriptor, what: str) -> TensorMemory:
-    """The memory of a context's own tensor that can be read and written now."""
+    """Return the memory of a usable tensor of this context that fits the descriptor."""
     memory = own_memory(session, tensor, what)
     _check_fits(memory, descriptor, what, ValidationError)
     return memory
 
 
 def own_memory(session: Session, tensor: object, what: str) -> TensorMemory:
-    """The memory of a context's own tensor, if it can be read or written now.
+    """Return the memory of a tensor of this context, after checking that it is usable now.
 
     Raises:
         ContextLostError: The context is lost.
-        ValidationError: It is none, of another context, destroyed or constant.
-        InvalidStateError: It is exported.
+        ValidationError: `tensor` is not an MLTensor, belongs to another context, or is destroyed or
+            constant.
+        InvalidStateError: The tensor is exported.
     """
     if not session.alive:
         session.check_alive()

@@ -90,9 +90,7 @@ def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMem
     if out is None:
         target = np.empty(descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
     else:
-        if isinstance(
-            out, MLTensor
-        ):  # a write through its DLPack memory would bypass the context's order
+        if isinstance(out, MLTensor):  # a write to its memory would bypass the order
             raise ValidationError(
                 "read_tensor: option 'out': got MLTensor, expected an array or a buffer; read into"
                 " an array, and give that to write_tensor"

@@ -1,1 +1,1 @@
-"""Awaited computes that are joined along an open dimension: which, when, and by whom."""
+"""Dynamic batching: awaited computes joined into runs along an open dimension."""

@@ -1,7 +1,7 @@
-"""Computes that wait to be joined: one run of what waits, and each gets its own rows of it.
+"""Queue of computes that are joined into batched runs, each receiving its own rows.
 
-Runs have few sizes, so that few are compiled, and that in the background: meanwhile those are used
-that there are. Rows that are missing to a size are copies of others.
+Runs have few sizes, so that few need compilation. Sizes are compiled in the background; meanwhile
+runs use the compiled ones. Padding rows of a run are copies of other rows.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from webnn_py.memory.batch_rows import join_rows
 from webnn_py.ops.batch_axes import BatchAxes
 
 RUNS_ON_A_DEVICE = 2
-"""Of one line: while one is computed and read back, the next is joined and uploaded."""
+"""Maximum runs in flight per queue: one computes while the next is joined and uploaded."""
 
 
 AT_ONCE = 5e-4
-"""Seconds of a run up to which an event loop computes it: to hand it over and back takes 0.1 ms."""
+"""Longest run, in seconds, on an event loop's thread; a thread hand-over takes 0.1 ms."""
 FEW = 3
-"""Rows that one thread computes sooner than several that have to be woken."""
+"""Rows up to which one thread is faster than waking a pool of threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How computes are joined.
+    """Configuration of a batch queue.
 
     Attributes:
-        session: The context's.
+        session: Session of the context.
         compiled: The graph.
-        executables: What runs it, also once it is destroyed.
-        axes: Where its runs are joined.
-        sizes: All open sizes, for a size of the dimension.
-        pace: What sizes runs have.
-        max_delay: How many seconds the first of a run waits for others.
+        executables: Cache of its executables, which outlives the graph.
+        axes: Batch axis of each input and output.
+        sizes: Returns all open sizes for a size of the batch dimension.
+        pace: Chooses the sizes of runs.
+        max_delay: Seconds that the first compute of a run waits for others.
     """
 
     session: Session
@@ -63,12 +63,12 @@ class Joining:
 
 
 class Line:
-    """Computes that wait to be joined with each other.
+    """Queue of computes that can be joined with each other.
 
     Args:
-        how: What to do with them.
-        lock: Reentrant: work that is refused at once fails what waits.
-        forget: Called with the lock held when nothing waits and nothing runs.
+        how: Configuration of the queue.
+        lock: Reentrant lock, as work that is refused at once fails the waiting computes under it.
+        forget: Called with the lock held when no compute waits and none runs.
     """
 
     def __init__(self, how: Joining, lock: threading.RLock, forget: Callable[[Line], None]) -> None:
@@ -78,36 +78,36 @@ class Line:
         self._pace = how.pace
         self._lock = lock
         self._waiting: deque[Request] = deque()
-        self._rows = 0  # that wait
-        self._under_way = 0  # runs, those that are about to begin included
+        self._rows = 0  # rows that wait
+        self._under_way = 0  # runs in flight or about to begin
         on_host = self._session.device is None
         self._most = self._session.workers if on_host else RUNS_ON_A_DEVICE
         self._timer: threading.Timer | None = None
-        self._preparing: set[int] = set()  # sizes that are being compiled
-        self._stalled = 0  # runs that wait for one of them
-        self._computed = self._handed = 0  # rows under way, and handed out: as many may come again
-        self._beside = False  # whether runs are computed beside those that are under way
-        self._leader: Request | None = None  # who awaits it is about to run what waits
+        self._preparing: set[int] = set()  # sizes in compilation
+        self._stalled = 0  # runs that wait for such a size
+        self._computed = self._handed = 0  # rows in flight; rows returned, which may come again
+        self._beside = False  # whether a helper thread computes runs, too
+        self._leader: Request | None = None  # its awaiting task is about to run the batch
 
     def add(self, request: Request) -> bool:
-        """Have a compute wait; the lock is held. Gives whether who awaits it is to `lead`."""
+        """Add a compute, with the lock held; return whether its task must call `lead`."""
         self._waiting.append(request)
         self._rows += request.rows
         self._handed = max(0, self._handed - request.rows)
         if self._leader is None:
             return self._consider(request)
-        if self._leader.loop is not request.loop:  # that may be at rest, for as long as it likes
+        if self._leader.loop is not request.loop:  # the leader's loop may be idle for long
             self._leader = None
             self._schedule()
         return False
 
     async def lead(self, request: Request) -> None:
-        """Run what waits on this event loop's thread, once other tasks had a turn to add more."""
+        """Run the batch on this event loop's thread, after other tasks had a turn to join it."""
         brief = gone = False
         try:
             await next_turn()
             brief = self._is_brief()
-        except GeneratorExit:  # who asks next, from another loop, has it run
+        except GeneratorExit:  # the next request, from another loop, runs the batch
             gone = True
             raise
         finally:
@@ -121,7 +121,7 @@ class Line:
             self._begin()
 
     def withdraw(self, request: Request, gone: bool = False) -> None:
-        """Have it wait no more, if it still does; it may be computed in vain where `gone`."""
+        """Remove a waiting compute; with `gone`, it may still be computed in vain."""
         with hold(self._lock, not gone) as held:
             if held and request in self._waiting:
                 self._waiting.remove(request)
@@ -129,17 +129,17 @@ class Line:
                 self._consider()
 
     def release(self) -> None:
-        """The context is gone: nothing that waits will be done, whatever its threads are at."""
+        """Fail all waiting computes at the loss of the context, even if its threads are busy."""
         with self._lock:
             requests, self._rows = list(self._waiting), 0
             self._waiting.clear()
             self._consider()
         _fail(requests, ContextLostError(self._session.why_lost()))
 
-    # What follows up to `_prepare` is called with the lock held.
+    # The methods from here to `_prepare` are called with the lock held.
 
     def _consider(self, leader: Request | None = None) -> bool:
-        """Begin a run if it is time to; gives whether that is left to who awaits `leader`."""
+        """Begin a run if it is due; return whether the task of `leader` must begin it."""
         if not self._waiting:
             if self._timer is not None:
                 self._timer.cancel()
@@ -165,29 +165,29 @@ class Line:
         return False
 
     def _is_brief(self) -> bool:
-        """Whether a run of what waits takes but a moment."""
+        """Whether a run of the waiting rows is short enough for an event loop's thread."""
         brief = self._pace.row * self._rows <= AT_ONCE and not self._pace.crowded
         return brief and self._session.device is None and self._session.alive
 
     def _patience(self) -> float:
-        """Seconds in which others may still join what waits."""
+        """Return the seconds for which the batch still waits for more computes."""
         delay = self._how.max_delay if self._session.alive else 0
         if not delay or self._rows >= self._pace.sizes[-1]:
             return 0
         return self._waiting[0].arrived + delay - time.monotonic()
 
     def _schedule(self) -> None:
-        """Begin a run on the context's thread, after what other graphs have waiting there."""
+        """Begin a run on a worker thread, after the queued work of other graphs."""
         self._session.begin_on_worker(self._begin, self._fail)
 
     def _end(self, beside: bool = False) -> None:
-        """A run ended, or cannot begin."""
+        """Note that a run has ended or cannot begin."""
         if not beside:
             self._under_way -= 1
             self._consider()
 
     def _take(self) -> tuple[list[Request], int]:
-        """What the next run computes, and its size; nothing while that is being compiled."""
+        """Take the computes of the next run and its size; none while the size is compiled."""
         first = self._waiting[0]
         self._pace.sees(self._rows + self._computed + self._handed)
         size = self._size(first.rows, first.rows if first.apart else self._rows)
@@ -203,12 +203,12 @@ class Line:
         return taken, size
 
     def _size(self, least: int, rows: int) -> int:
-        """The size of a run for so many rows, or the first of them; 0 if none is compiled."""
+        """Return a compiled size for `rows` rows, at least `least`; 0 if there is none yet."""
         sizes = self._pace.sizes
         rows = max(least, min(rows, self._pace.most))
         larger = next(size for size in sizes if size >= rows)
         smaller = max((size for size in sizes if size <= rows), default=0)
-        # Rows that nobody asked for are worth it if they are few.
+        # Round up if at most a quarter of the rows is padding.
         wanted = larger if 4 * rows >= 3 * larger or smaller < least else smaller
         if self._is_compiled(wanted):
             return wanted
@@ -224,7 +224,7 @@ class Line:
         return self._how.executables.find(self._how.sizes(size)) is not None
 
     def _prepare(self, size: int) -> None:
-        """Compile for a size on the thread for builds."""
+        """Compile for a size on the build thread."""
         if size in self._preparing:
             return
         self._preparing.add(size)
@@ -237,7 +237,7 @@ class Line:
         return self._how.executables.get(sizes).executable
 
     def _prepared(self, size: int, prepared: Completion[Executable]) -> None:
-        """A size is compiled, or cannot be: then runs are smaller."""
+        """Resume stalled runs after a compilation; drop a size whose compilation failed."""
         try:
             prepared.wait(0)
             error = None
@@ -256,13 +256,13 @@ class Line:
                     self._fail(error)
 
     def _rung(self) -> None:
-        """The first one has waited long enough."""
+        """Begin a run, as the first compute has waited for `max_delay`."""
         with self._lock:
             self._timer = None
             self._consider()
 
     def _fail(self, error: BaseException) -> None:
-        """No run can begin: nothing that waits will be done."""
+        """Fail all waiting computes, as no run can begin."""
         with self._lock:
             requests, self._rows = list(self._waiting), 0
             self._waiting.clear()
@@ -270,11 +270,11 @@ class Line:
         _fail(requests, error)
 
     def _begin(self) -> None:
-        """Join what waits and run it."""
+        """Join the waiting computes and run them."""
         requests: list[Request] = []
         try:
             with self._lock:
-                if not self._waiting:  # they were withdrawn
+                if not self._waiting:  # all were withdrawn
                     self._end()
                     return
                 requests, size = self._take()
@@ -286,13 +286,14 @@ class Line:
                 self._failed(requests, error)
             else:
                 self._fail(error)
-            if not isinstance(error, Exception):  # such as by Ctrl-C
+            if not isinstance(error, Exception):  # such as Ctrl-C
                 raise
 
     def _begin_beside(self) -> None:
-        """Have more runs begin on another thread while they can be full; the lock is held.
+        """Begin full runs on a helper thread, too; the lock is held.
 
-        One computes while another waits for the interpreter, for a good part of a short run.
+        A short run spends a good part of its time waiting for the GIL; meanwhile another one
+        computes.
         """
         pays = self._pace.is_short and not self._beside and self._session.leaves_interpreter
         if pays and self._can_be_full():
@@ -300,19 +301,19 @@ class Line:
             self._session.begin_beside_worker(self._run_beside, self._end_beside)
 
     def _can_be_full(self) -> bool:
-        """Whether a run can that needs no order: nothing is written that others see."""
+        """Whether the queue fills a run of computes that write to no memory of the user's."""
         most = min(self._pace.most, self._pace.sizes[-1])
         return self._rows >= most and all(
             each.cancellation is None for each in itertools.islice(self._waiting, most)
         )
 
     def _run_beside(self) -> None:
-        """Run what waits until it fills no run any more."""
+        """Run full batches on the helper thread until the queue fills none."""
         while True:
             with self._lock:
                 requests, size = self._take() if self._can_be_full() else ([], 1)
                 if not requests:
-                    self._stalled -= size == 0  # the context's own threads wait for a size
+                    self._stalled -= size == 0  # no stall: the worker threads wait for the size
                     self._end_beside()
                     return
             try:
@@ -321,7 +322,7 @@ class Line:
                 self._failed(requests, error, beside=True)
 
     def _end_beside(self, error: BaseException | None = None) -> None:
-        """The context's own threads run what is left, or fail it."""
+        """Leave the remaining computes to the worker threads."""
         with self._lock:
             self._beside = False
             self._consider()
@@ -361,9 +362,9 @@ class Line:
         run.when_there_is_room(begin)
 
     def _chosen(self, sizes: Sizes, size: int) -> Executable:
-        """What runs: by one thread, if there is such a thing, where others run meanwhile.
+        """Choose the executable: single-threaded if other runs compute meanwhile.
 
-        Or where an event loop computes a few rows: a pool's threads take longer to wake.
+        An event loop also computes a few rows single-threaded, as waking a pool takes longer.
         """
         executable = self._executable(sizes)
         one = self._pace.crowded or (size <= FEW and runs_event_loop())
@@ -373,13 +374,13 @@ class Line:
         alone = self._session.alone.of(executable)
         if alone is None:
             return executable
-        self._pace.has_alone = True  # for other sizes soon, too
+        self._pace.has_alone = True  # other sizes will have one soon
         return alone
 
     def _finish(
         self, run: AwaitedRun, requests: Sequence[Request], size: int, begun: float
     ) -> None:
-        """A device's run has ended."""
+        """Deliver the results of a device's run, or its error."""
         seconds = time.perf_counter() - begun
         try:
             run.done.wait(0)
@@ -388,13 +389,13 @@ class Line:
             self._failed(requests, error)
             return
         finally:
-            run.release()  # before anybody is told, who may destroy the device
+            run.release()  # before waiters wake, as they may destroy the device
         self._end_run(requests, results, size, seconds)
 
     def _parted(
         self, requests: Sequence[Request], arrays: Sequence[Array], size: int
     ) -> Sequence[Sequence[Any]]:
-        """Each compute's rows of what a run gave."""
+        """Split the results of a run into the rows of each compute."""
         counts = [request.rows for request in requests]
         return handed_out(requests, counts, arrays, self._how.axes.outputs, size)
 
@@ -406,9 +407,9 @@ class Line:
         seconds: float,
         beside: bool = False,
     ) -> None:
-        """Give each compute its rows."""
+        """Deliver its rows to each compute, and note the duration of the run."""
         rows = sum(request.rows for request in requests)
-        with self._lock:  # before they can come again
+        with self._lock:  # before the waiters wake and submit again
             self._computed -= rows
             self._handed += rows
             self._pace.is_short = seconds < LONG_RUN_SECONDS
@@ -421,7 +422,7 @@ class Line:
     def _failed(
         self, requests: Sequence[Request], error: BaseException, beside: bool = False
     ) -> None:
-        """Run each alone, so that an error is only of those that it comes from."""
+        """Queue the computes again to run alone, so that only the faulty ones fail."""
         lost = isinstance(error, ContextLostError)
         again = [] if lost or len(requests) == 1 else requests
         if not again:

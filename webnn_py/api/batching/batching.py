@@ -1,4 +1,4 @@
-"""Concurrent computes of one graph joined into one run, along one of its open dimensions."""
+"""Dynamic batching: concurrent computes of a graph joined along one of its open dimensions."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
 Key = tuple[Any, ...]
-"""What computes have in common that are joined: the graph, the other sizes, and the contents of
-inputs without the dimension."""
+"""Equal for computes that can be joined: the graph, the other sizes, and the contents of inputs
+without the batch dimension."""
 
 MOST_SHARED_BYTES = 1 << 18
-"""Bytes of inputs without the dimension that are compared; it is the event loop that does so."""
+"""Maximum compared bytes of inputs without the batch dimension, as this blocks the event loop."""
 
 MOST_PACES = 64
-"""Sets of other sizes, of one graph, for which it is remembered how quick its runs are."""
+"""Maximum sets of other sizes per graph with a batch size policy."""
 
 
 class Known:
-    """What is known of a graph whose computes are joined.
+    """Batch axes and batch size policies of one graph.
 
     Attributes:
-        axes: Where its runs are joined.
-        shared: The places of inputs without the dimension.
+        axes: Batch axis of each input and output.
+        shared: Indices of the inputs without the batch dimension.
     """
 
     def __init__(self, axes: BatchAxes) -> None:
@@ -48,7 +48,7 @@ class Known:
         self._paces: dict[Sizes, Pace] = {}
 
     def pace(self, others: Sizes, max_batch: int) -> Pace:
-        """How quick runs are where the other open sizes are these."""
+        """Return the batch size policy for these sizes of the other open dimensions."""
         if others not in self._paces:
             if len(self._paces) >= MOST_PACES:
                 self._paces.clear()
@@ -58,13 +58,13 @@ class Known:
 
 
 class Batching:
-    """What MLAwaitedExecution joins.
+    """Batch queues of one MLAwaitedExecution.
 
     Args:
-        session: The context's.
-        name: Of the open dimension.
-        max_batch: Largest size of a run that is joined.
-        max_delay: How many seconds the first of a run waits for others.
+        session: Session of the context.
+        name: Name of the open dimension.
+        max_batch: Largest size of a joined run.
+        max_delay: Seconds that the first compute of a run waits for others.
     """
 
     def __init__(self, session: Session, name: str, max_batch: int, max_delay: float) -> None:
@@ -72,26 +72,27 @@ class Batching:
         self.name = name
         self.max_batch = max_batch
         self.max_delay = max_delay
-        self.lock = threading.RLock()  # work that is refused at once fails what waits
+        self.lock = threading.RLock()  # refused work fails waiting computes under the lock
         self._graphs: weakref.WeakKeyDictionary[CompiledGraph, Known] = weakref.WeakKeyDictionary()
-        self._under_way: dict[CompiledGraph, Completion[Known]] = {}  # examinations
+        self._under_way: dict[CompiledGraph, Completion[Known]] = {}  # analyses in progress
         self._lines: dict[Key, Line] = {}
         session.has(self)
 
     def release(self) -> None:
-        """The context is gone: nothing that waits will be done."""
+        """Fail all waiting computes at the loss of the context."""
         with self.lock:
             for line in [*self._lines.values()]:
                 line.release()
 
     def known(self, compiled: CompiledGraph) -> Known | None:
-        """What is known of a graph, if it was examined before."""
+        """Return the cached analysis of a graph, or None."""
         return self._graphs.get(compiled)
 
     def examined(self, compiled: CompiledGraph) -> Completion[Known]:
-        """What is known of a graph, found out now: once for all computes that wait for it.
+        """Analyze a graph on the build thread, once for all waiting computes (single flight).
 
-        It is a ValidationError if an operator mixes what lies along the dimension.
+        The completion fails with a ValidationError if an operator mixes elements along the
+        dimension.
         """
         with self.lock:
             found = self._under_way.get(compiled)
@@ -102,7 +103,7 @@ class Batching:
         return found
 
     def check(self, compiled: CompiledGraph) -> None:
-        """Examine a graph on this thread, if it was not; raises as `examined`."""
+        """Analyze a graph on this thread if needed; raise the ValidationError of `examined`."""
         if self.known(compiled) is None:
             self._examine(compiled, compiled.recipe)
 
@@ -121,7 +122,7 @@ class Batching:
         sizes: Sizes,
         given: Arguments,
     ) -> Request | None:
-        """Have a compute wait to be joined; None if it cannot be."""
+        """Add a compute to its batch queue; return None if it cannot be joined."""
         rows, others = _apart(sizes, self.name)
         if rows > self.max_batch:
             return None
@@ -140,7 +141,7 @@ class Batching:
         return request
 
     def takes(self, given: Arguments) -> bool:
-        """Whether all lies in arrays."""
+        """Whether all arguments are arrays in host memory."""
         session = self.session
         return not given.on_tensors and (
             session.device is None
@@ -165,17 +166,17 @@ class Batching:
 
 @functools.lru_cache(256)
 def _apart(sizes: Sizes, name: str) -> tuple[int, Sizes]:
-    """The size of a dimension, and the others."""
+    """Return the size of one dimension, and the sizes of the others."""
     return dict(sizes)[name], tuple(pair for pair in sizes if pair[0] != name)
 
 
 def batching_of(
     session: Session, name: object, max_batch: object, max_delay: object
 ) -> Batching | None:
-    """What joins computes as these options say; None where no dimension is named.
+    """Return the batching for these options, or None without a dimension name.
 
     Raises:
-        ValidationError: An option is not of its type or range.
+        ValidationError: An option has a wrong type or is out of range.
     """
     most = convert.unsigned(max_batch, "option 'max_batch'")
     if most < 1:

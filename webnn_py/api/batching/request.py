@@ -1,4 +1,4 @@
-"""One compute that waits to be joined with others, and what it gets of the run."""
+"""Request: one compute of a batched run, and the delivery of its rows."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from webnn_py.ops.batch_axes import Axis
 
 
 class Waiting(Protocol):
-    """Where requests wait."""
+    """Queue of requests."""
 
     def withdraw(self, request: Request, gone: bool, /) -> None:
-        """Have one wait no more; `gone` if its event loop is."""
+        """Remove a waiting request; `gone` says that its event loop has ended."""
 
     async def lead(self, request: Request, /) -> None:
-        """Run what waits on this thread."""
+        """Run the batch on this thread."""
 
 
 class Request(Waiter):
-    """One compute that waits to be joined, to be awaited by the task that makes it.
+    """Awaitable compute that waits to be joined into a batched run.
 
     Args:
-        line: Where it waits.
-        given: What it is given.
-        rows: Its own size of the dimension.
+        line: Queue in which it waits.
+        given: Inputs and outputs of the compute.
+        rows: Its size of the batch dimension.
 
     Attributes:
-        inputs: In the graph's order.
-        outputs: What to write into; None where a new array is to be made.
-        rows: As given.
-        cancellation: Whether its await was cancelled; None where nobody sees what is written.
-        arrived: When it began to wait, in seconds.
-        apart: It is not to be joined: a run failed that it was part of.
-        leads: Who awaits it is to `lead` first.
+        inputs: Input arrays, in the graph's order.
+        outputs: Destination arrays; None where a new array is returned.
+        rows: Its size of the batch dimension.
+        cancellation: Cancellation of its await; None if it writes to no array of the user's.
+        arrived: Time of its arrival, in seconds of the monotonic clock.
+        apart: Whether it must run alone, because a joined run with it failed.
+        leads: Whether the awaiting task must call `lead` first.
     """
 
     __slots__ = (
@@ -67,18 +67,18 @@ class Request(Waiter):
         self.cancellation = Cancellation() if given.writes_given else None
 
     def write(self, rows: Sequence[Array]) -> Sequence[Any]:
-        """Write its rows of what a run gave, into the outputs that were given."""
+        """Return copies of its rows, written into the user's outputs where there are some."""
         if self.cancellation is None:
             return [*map(np.ndarray.copy, rows)]
         with self.cancellation as wanted:
             return [*map(_copied, self.outputs, rows)] if wanted else ()
 
     async def lead(self) -> None:
-        """Have what waits run on this thread, once other tasks had their turn."""
+        """Run the batch on this thread, after other tasks had their turn."""
         await self._line.lead(self)
 
     async def withdraw(self, error: BaseException) -> None:
-        """Have it wait no more, as its await ends by an error; what it was given stays whole."""
+        """Withdraw the request after an error of its await; finish a write in progress."""
         ended = None if self.cancellation is None else self.cancellation.cancel()
         self._line.withdraw(self, isinstance(error, GeneratorExit))
         if ended is not None:
@@ -92,7 +92,7 @@ def handed_out(
     axes: Sequence[Axis],
     size: int,
 ) -> list[Sequence[Any]]:
-    """What each compute gets of what a run gave: copies, as views would keep all of it."""
+    """Return each compute's rows of the results, as copies: views would keep all rows alive."""
     parts = [
         itertools.repeat(array, len(counts))
         if axis is None
@@ -105,7 +105,7 @@ def handed_out(
 
 
 def _copied(target: Array | None, array: Array) -> Array:
-    """A copy, or the target, which it is written into."""
+    """Copy an array into `target`, or into a new array if there is none."""
     if target is None:
         return array.copy()
     np.copyto(target, array)
