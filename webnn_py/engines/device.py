@@ -1,4 +1,4 @@
-"""Engines that run on a device: executables that are recorded, and what they are recorded into."""
+"""Interfaces of engines that record graphs into a device's commands."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph
 
 GivenInputs = Mapping[str, tuple[Descriptor, Any]]
-"""By name, what an input is and what it is given as: see the inputs of `record`."""
+"""Descriptor and argument of each input, by name; see the inputs of `record`."""
 
 
 class DeviceExecutable(Executable):
-    """A compiled graph that is recorded into a device's commands."""
+    """Compiled graph that can be recorded into a device's commands."""
 
     @property
     def remark(self) -> str:
-        """What to know of it, in a line of its listing, if there is anything."""
+        """Return a remark for the last line of its listing, or an empty string."""
         return ""
 
     @property
     def is_far(self) -> bool:
-        """Whether it was compiled for sizes far from its own: as right, but slower, maybe."""
+        """Whether its kernels were compiled for far sizes: correct, but perhaps slower."""
         return False
 
     @abstractmethod
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Record one run; it takes place when the commands are submitted.
+        """Record one run, which executes when the commands are submitted.
 
         Args:
-            commands: Of the engine that compiled it.
-            inputs: For each an array, the memory of a tensor, or a resource of the device.
-            outputs: For each the memory of a tensor or a resource of the device.
+            commands: Commands of the engine that compiled it.
+            inputs: For each input an array, the memory of a tensor, or a resource of the device.
+            outputs: For each output the memory of a tensor or a resource of the device.
 
         Raises:
-            DataError: Something does not fit; nothing was recorded.
+            DataError: An input or output does not fit; nothing was recorded.
         """
 
     @abstractmethod
@@ -45,124 +45,124 @@ class DeviceExecutable(Executable):
         """Begin a run that is recorded in slices.
 
         Args:
-            inputs: As `record` takes them; arrays are read now, the rest by the first slice.
-            outputs: As there; written by the last slice.
+            inputs: As in `record`; arrays are read now, the rest by the first slice.
+            outputs: As in `record`; written by the last slice.
 
         Raises:
-            DataError: Something does not fit.
+            DataError: An input or output does not fit.
         """
 
     @abstractmethod
     def record_slice(self, commands: Commands, run: SlicedRun, seconds: float) -> bool:
-        """Record as much of a run as takes so many seconds of the device's time, and not nothing.
+        """Record the next part of a run, of about `seconds` of device time and never empty.
 
         Returns:
-            Whether all of it is recorded now.
+            Whether the whole run is recorded now.
         """
 
 
 class SlicedRun(ABC):
-    """A run that is recorded in slices, one after the other."""
+    """Run that is recorded in consecutive slices."""
 
     @property
     @abstractmethod
     def progress(self) -> float:
-        """How much of it is recorded, 0 to 1."""
+        """Return the recorded fraction of the run, 0 to 1."""
 
     @abstractmethod
     def release(self) -> None:
-        """Give its memory back; the context is gone."""
+        """Release its memory after the loss of the context."""
 
 
 class Commands(ABC):
-    """A device's commands under construction, owned or the user's."""
+    """Device commands under construction, in an own encoder or the user's."""
 
     @abstractmethod
     def check_open(self) -> None:
-        """Raise an InvalidStateError once finished."""
+        """Raise an InvalidStateError if the commands are finished."""
 
     @abstractmethod
     def constants(self, bound: BoundInputs) -> Constants:
-        """The inputs of a graph that are constants for what is recorded here."""
+        """Return the inputs of a graph that are constants in these commands."""
 
     @abstractmethod
     def initialize(self, bound: BoundInputs, inputs: GivenInputs) -> None:
-        """Record the copying of inputs that are constants from now on.
+        """Record copies of inputs that become constants.
 
-        They are constants for what is recorded into these commands after it, and for everyone once
-        they are submitted.
+        They are constants at once for later recordings into these commands, and everywhere when
+        the commands are submitted.
 
         Args:
             bound: The graph's inputs that are constants.
-            inputs: More of them.
+            inputs: The inputs to turn into constants.
 
         Raises:
-            DataError: One does not fit; nothing was recorded.
-            InvalidStateError: The graph is initialized, here or before.
+            DataError: An input does not fit; nothing was recorded.
+            InvalidStateError: The graph is initialized already, here or elsewhere.
         """
 
     @abstractmethod
     def carry(self, bound: BoundInputs) -> None:
-        """Let these commands initialize a graph by being submitted, if nothing did before."""
+        """Have the submission of these commands initialize a graph that is not initialized yet."""
 
     @abstractmethod
     def finish(self, label: str) -> Any:
-        """The commands, to be submitted."""
+        """Finish the commands and return them for submission."""
 
 
 class ForSizes(ABC):
-    """Compiles a graph with open dimensions for each set of sizes; called from any thread."""
+    """Thread-safe compiler of one graph with open dimensions for sets of sizes."""
 
     @abstractmethod
     def known(self, sizes: Mapping[str, int]) -> DeviceExecutable | None:
-        """What was compiled for others, for these sizes; None where that does not serve.
+        """Return an executable for these sizes with kernels compiled for others, or None.
 
-        Where it serves, but `is_far`, `compile` makes what is meant for them.
+        If its kernels suit far sizes (`is_far`), `compile` creates kernels for these sizes.
         """
 
     @abstractmethod
     def compile(
         self, opened: Graph, sizes: Mapping[str, int], fixed: Graph, for_any: bool
     ) -> Executable:
-        """As `Engine.compile`.
+        """Compile the graph for these sizes, with the errors of `Engine.compile`.
 
         Args:
-            opened: The graph, which is the same one each time.
-            sizes: By name.
-            fixed: The graph recorded for them.
-            for_any: What is made may be far from these sizes, to serve more others.
+            opened: The graph with open dimensions, the same object in each call.
+            sizes: Sizes of the open dimensions, by name.
+            fixed: The graph with these sizes.
+            for_any: Allow kernels that suit far sizes, so that they serve more sizes.
         """
 
     @abstractmethod
     def compile_ahead(self, opened: Graph, sizes: Mapping[str, int]) -> None:
-        """Compile what serves sizes that may come, if nothing is there that serves these.
+        """Compile kernels ahead for sizes that may follow, unless existing kernels serve them.
 
         Args:
-            opened: As for `compile`.
-            sizes: Those are taken to be near.
+            opened: As in `compile`.
+            sizes: Sizes close to the expected ones, by name.
         """
 
 
 class DeviceEngine(Engine):
-    """An engine that records graphs into a device's commands."""
+    """Base class of engines that record graphs into a device's commands."""
 
     @property
     def compiles_ahead(self) -> bool:
-        """Whether it compiles for sizes that may come: not where runs need the same processors."""
+        """Whether to compile ahead for likely sizes; false if runs need the same processors."""
         return self.accelerated
 
     @abstractmethod
     def for_sizes(self) -> ForSizes:
-        """What compiles one graph with open dimensions for one set of sizes after the other."""
+        """Return a compiler of one graph with open dimensions for sets of sizes."""
 
     @abstractmethod
     def commands(self, queue: Queue, encoder: Any) -> Commands:
-        """New commands.
+        """Create empty commands.
 
         Args:
-            queue: Of the context that records.
-            encoder: The user's encoder to record into; None for one of our own.
+            queue: Queue of the recording context.
+            encoder: The user's encoder to record into; None for a new one.
 
         Raises:
-            DataError: It is no encoder of the device.
+            DataError: `encoder` is not an encoder of the device.
         """

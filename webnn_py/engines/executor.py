@@ -1,7 +1,7 @@
-"""Compiles each segment of a graph by its engine, and runs them one after the other.
+"""Compilation of the segments of a graph by their engines, and their execution in order.
 
-Engines get arrays that any library takes, whatever users gave; what engines raise becomes an
-OperationError.
+Engines receive arrays that any library accepts, whatever arrays users pass. Errors of engines
+become OperationErrors.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ CompileBy = Callable[[Engine, Graph], Executable]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A graph as it runs, to be printed.
+    """Printable listing of a graph as it runs.
 
     Attributes:
-        graph: Its nodes in the order of the segments.
-        engines: By the first node of each segment, the name of the engine that runs it. Empty
-            where there is but one.
-        remark: What else there is to know, in a line.
+        graph: The graph, with its nodes in the order of the segments.
+        engines: Engine name of each segment, by the segment's first node. Empty if there is only
+            one engine.
+        remark: One more line, such as the use of tuned kernels.
     """
 
     graph: Graph
@@ -54,25 +54,25 @@ class Listing:
 
 
 def by_compile(engine: Engine, graph: Graph) -> Executable:
-    """As `Engine.compile` does."""
+    """Compile a graph with `Engine.compile`."""
     return engine.compile(graph)
 
 
 def compile_on(
     graph: Graph, engines: Sequence[Engine], compile_by: CompileBy = by_compile
 ) -> tuple[Listing, Executable]:
-    """Compile a graph, each part for the first engine that runs it.
+    """Compile a graph, each segment for the first engine that supports it.
 
     Args:
-        graph: What to compile.
-        engines: Those that may run it; the last one runs what no other one does.
-        compile_by: What compiles for an engine, if not its `compile`.
+        graph: Graph to compile.
+        engines: Engines in order of preference; the last one is the fallback.
+        compile_by: Compiles a graph for an engine, by default with the engine's `compile`.
 
     Returns:
-        The listing that shows which engine runs what, and what runs it all.
+        The listing with the engine of each segment, and the executable.
 
     Raises:
-        NotSupportedError: No engine runs some node.
+        NotSupportedError: No engine supports some node.
         OperationError: An engine failed.
     """
     found = segments(graph, _parts(graph, engines))
@@ -81,19 +81,19 @@ def compile_on(
 
 
 def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Compile | None:
-    """Compile a graph with open dimensions, each part that can stay open for all their sizes.
+    """Compile the segments of a graph that can be compiled for all sizes.
 
     Args:
-        graph: What to compile.
-        sample: The same, recorded for some sizes: its nodes say which engine runs what.
-        engines: As `compile_on` takes them.
+        graph: Graph with open dimensions.
+        sample: The same graph with sample sizes, which determines the engine of each node.
+        engines: As in `compile_on`.
 
     Returns:
-        What compiles the rest of it, recorded for sizes, as `compile_on`; None where no part can
-        stay open.
+        A function that compiles the rest of the graph for a set of sizes, with the results of
+        `compile_on`. None if no segment can be compiled for all sizes.
 
     Raises:
-        NotSupportedError: No engine runs some node.
+        NotSupportedError: No engine supports some node.
     """
     found = _parts(sample, engines)
     opened = [_opened(segment) for segment in segments(graph, found)]
@@ -111,10 +111,10 @@ def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Comp
 
 
 def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
-    """Which engine runs which nodes.
+    """Partition the nodes of a graph among the engines.
 
-    What nodes make of 4 bits has one element a byte. Libraries have two of them there, so that the
-    last engine reads these; constants are packed for each.
+    Computed 4-bit tensors have one element per byte, but libraries expect two. So the last engine
+    runs the nodes that read them. Constants are packed for each engine.
     """
     values = (value for node in graph.nodes for value in node.outputs)
     few_bits = {value for value in values if value.data_type in dtypes.PACKED_4BIT}
@@ -128,12 +128,12 @@ def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
 
 
 def _opened(segment: Segment[Engine]) -> AtSizes | None:
-    """A segment for all sizes; what fails is left to the compilation for some, which says why."""
+    """Compile a segment for all sizes; return None on failure, to compile for each set."""
     if not segment.graph.open_sizes:
         return None
     try:
         return segment.engine.compile_open(segment.graph)
-    except Exception as error:  # whatever an engine raises
+    except Exception as error:  # engines may raise any type
         LOG.info(
             "engine %s compiles for each set of sizes: %s",
             segment.engine.name,
@@ -147,7 +147,7 @@ def _joined(
     engines: Sequence[Engine],
     compiled: Sequence[tuple[Segment[Engine], Executable]],
 ) -> tuple[Listing, Executable]:
-    """What runs the segments of a graph one after the other."""
+    """Return the listing of a graph, and the executable that runs its segments in order."""
     segments = [segment for segment, _ in compiled]
     executables = [executable for _, executable in compiled]
     listing = _listing(graph, segments) if len(engines) > 1 else Listing(graph, {})
@@ -169,7 +169,7 @@ def _joined(
 def _compiled(
     segment: Segment[Engine], last: Engine, compile_by: CompileBy = by_compile
 ) -> tuple[Segment[Engine], Executable]:
-    """A segment and what runs it; by the last engine, where its own cannot."""
+    """Compile a segment for its engine, or for the last engine if that cannot."""
     engine = segment.engine
     try:
         made = compile_by(engine, segment.graph)
@@ -180,7 +180,7 @@ def _compiled(
             raise OperationError(f"engine {engine.name!r}: {error}") from error
         LOG.warning("engine %s cannot compile, %s runs it: %s", engine.name, last.name, error)
         return _compiled(replace(segment, engine=last), last, compile_by)
-    except Exception as error:  # whatever an engine raises
+    except Exception as error:  # engines may raise any type
         raise OperationError(
             f"engine {engine.name!r} cannot compile: {describe_error(error)}"
         ) from error
@@ -194,7 +194,7 @@ def _compiled(
 def _compiled_for_sizes(
     segment: Segment[Engine], last: Engine, at: AtSizes | None, sizes: Mapping[str, int]
 ) -> tuple[Segment[Engine], Executable]:
-    """The same of a segment that was chosen for other sizes, and may be compiled for all."""
+    """Compile a segment for a set of sizes, reusing its compilation for all sizes if any."""
     if at is not None:
         with contextlib.suppress(CannotCompile):
             return segment, at(segment.graph, sizes)
@@ -211,15 +211,15 @@ def _listing(graph: Graph, segments: Sequence[Segment[Engine]]) -> Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One segment, compiled.
+    """Compiled segment.
 
     Attributes:
-        name: Its engine's.
-        nodes: What it computes.
-        executable: What runs it.
+        name: Name of its engine.
+        nodes: The nodes that it computes.
+        executable: Executable of the segment.
         inputs: The values that it reads.
-        outputs: The values that it makes.
-        drops: The values that nobody reads after it.
+        outputs: The values that it writes.
+        drops: The values that no later segment reads.
     """
 
     name: str
@@ -231,7 +231,7 @@ class _Step:
 
 
 class SegmentedExecutable(HostExecutable):
-    """Segments of several engines, in an order in which each finds its inputs."""
+    """Executable of segments of several engines, in topological order."""
 
     def __init__(
         self,
@@ -258,16 +258,16 @@ class SegmentedExecutable(HostExecutable):
         ]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run every segment; what goes from one to another lies in arrays of this run's.
+        """Run every segment; arrays of this run hold the intermediate values.
 
-        Results are computed where they are wanted, and read there by later segments.
+        Segments write results directly into the outputs, where later segments read them.
         """
         self._run_steps(
             inputs, outputs, lambda step, *arrays: _call(step.name, step.executable.run, *arrays)
         )
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
-        """The steps of all segments."""
+        """Measure the steps of all segments."""
         steps: list[StepTime] = []
         seconds = 0.0
 
@@ -297,19 +297,19 @@ class SegmentedExecutable(HostExecutable):
             for value in step.drops:
                 del arrays[value]
         for value, target in zip(self._outputs, outputs, strict=True):
-            if target is not arrays[value]:  # a second name of it
+            if target is not arrays[value]:  # two outputs have the same value
                 np.copyto(target, arrays[value])
 
     def describe(self) -> str:
-        """What each engine runs."""
+        """Return the description of each segment, with its engine."""
         return "\n".join(f"# engine {s.name}\n{s.executable.describe()}" for s in self._steps)
 
     def code(self) -> str:
-        """The engines' generated code."""
+        """Return the code that the engines generated."""
         return "\n".join(filter(None, (step.executable.code() for step in self._steps)))
 
     def memory_use(self) -> MemoryUse:
-        """What the segments hold."""
+        """Return the memory pieces of all segments."""
         return {
             piece: size
             for step in self._steps
@@ -318,12 +318,12 @@ class SegmentedExecutable(HostExecutable):
 
 
 class PlainMemoryExecutable(HostExecutable):
-    """Takes whatever memory users give, and hands on what every engine takes.
+    """Wrapper that accepts any user memory, copying it where the engine could not use it.
 
     Args:
-        executable: Takes what `HostExecutable.run` says.
-        engine: The name of its engine.
-        nodes: What it computes.
+        executable: Executable with the requirements of `HostExecutable.run`.
+        engine: Name of its engine.
+        nodes: The nodes that it computes.
     """
 
     any_memory = True
@@ -336,26 +336,26 @@ class PlainMemoryExecutable(HostExecutable):
 
     @property
     def alone(self) -> HostExecutable | None:
-        """As the executable."""
+        """Return the single-threaded executable, wrapped, or None."""
         return self if self._executable.alone is self._executable else self._alone
 
     def make_alone(self) -> None:
-        """As the executable."""
+        """Create the single-threaded executable, and wrap it."""
         self._executable.make_alone()
         alone = self._executable.alone
         if alone is not None:
             self._alone = PlainMemoryExecutable(alone, self._engine, self._nodes)
 
     def ran(self, seconds: float) -> None:
-        """As the executable, which may tell its threads."""
+        """Note the duration of a run, here and in the wrapped executable."""
         super().ran(seconds)
         self._executable.ran(seconds)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run, by way of copies where that must be.
+        """Run the executable, through copies of unsuitable arrays.
 
         Raises:
-            OperationError: The engine failed; what outputs hold then is not defined.
+            OperationError: The engine failed; the contents of the outputs are undefined.
         """
         sources = _aligned(inputs)
         targets = [
@@ -368,25 +368,25 @@ class PlainMemoryExecutable(HostExecutable):
                 np.copyto(target, written)
 
     def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
-        """As the executable."""
+        """Run the wrapped executable, which allocates the outputs."""
         return _call(self._engine, self._executable.new_results, inputs, ends)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
-        """As the executable, on memory of its own."""
+        """Measure the wrapped executable on copies of the arguments."""
         sources = [array.copy() for array in inputs]
         targets = [np.empty_like(array) for array in outputs]
         return _profiled(self._engine, self._executable, self._nodes, sources, targets)
 
     def describe(self) -> str:
-        """As the executable."""
+        """Return the description of the wrapped executable."""
         return self._executable.describe()
 
     def code(self) -> str:
-        """As the executable."""
+        """Return the code of the wrapped executable."""
         return self._executable.code()
 
     def memory_use(self) -> MemoryUse:
-        """As the executable."""
+        """Return the memory pieces of the wrapped executable."""
         return self._executable.memory_use()
 
 
@@ -400,7 +400,7 @@ def _call(
         return function(inputs, outputs)
     except MLError:
         raise
-    except Exception as error:  # whatever an engine raises
+    except Exception as error:  # engines may raise any type
         raise OperationError(f"engine {engine!r}: {describe_error(error)}") from error
 
 
@@ -411,7 +411,7 @@ def _profiled(
     inputs: Sequence[Array],
     outputs: Sequence[Array],
 ) -> RunTime:
-    """A measured run; of an engine that tells no steps, as one."""
+    """Measure a run; an engine that reports no steps counts as one step."""
     measured = _call(engine, executable.profile, inputs, outputs)
     steps = measured.steps or (step_of(engine, nodes, measured.seconds),)
     return replace(measured, steps=steps)
@@ -422,7 +422,7 @@ def _aligned(arrays: Sequence[Array]) -> list[Array]:
 
 
 def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
-    """Whether a result may be written there at once, also where inputs are read later."""
+    """Whether the engine may write into an array directly, without aliasing an input."""
     flags = target.flags
     if not (flags.c_contiguous and flags.aligned):
         return False

@@ -1,4 +1,4 @@
-"""Engines that run on the CPU: tensors in host memory, a context's own threads for its work."""
+"""Base classes of CPU engines: tensors in host memory, and operations on worker threads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from webnn_py.ordering.operation import Executor, Run
 
 
 def checked_threads(threads: object) -> int | None:
-    """The option of engines that says how many threads compute one run.
+    """Return the checked engine option `threads`, the number of threads of one run.
 
     Raises:
-        ValidationError: It is no number from 1.
+        ValidationError: The option is not an integer of at least 1.
     """
     if threads is None or (type(threads) is int and threads > 0):
         return threads
@@ -35,27 +35,27 @@ def checked_threads(threads: object) -> int | None:
 
 
 class HostQueue(Queue):
-    """Operations run on the context's threads; what shares no memory, on several at once.
+    """Queue that runs operations on the worker threads, concurrently if they share no memory.
 
     Args:
         worker: Runs a function on one of the threads.
-        width: How many there are.
+        width: Number of threads.
     """
 
     def __init__(self, worker: Callable[[Run], None], width: int = 1) -> None:
         super().__init__(Executor(worker, width=width))
 
     def allocate(self, descriptor: Descriptor) -> Array:
-        """A zeroed array, aligned for any engine and for those it is shared with."""
+        """Return an array of zeros, aligned for any engine and for DLPack consumers."""
         return aligned_array(np.zeros, descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
 
     def target(self, storage: Any) -> Array:
-        """The tensor's array, which others may have memory in."""
+        """Return the tensor's array, whose memory others may share."""
         array: Array = storage
         return array
 
     def write(self, storage: Any, lent: BorrowedArray) -> Run:
-        """Copy into the tensor's array."""
+        """Return a function that copies the lent array into the tensor."""
         return lambda: np.copyto(storage, lent.array)
 
     def read(
@@ -67,7 +67,7 @@ class HostQueue(Queue):
         waits: bool = False,
         slow: bool = False,
     ) -> Run:
-        """Copy out of the tensor's array, which NumPy does amiss where vectors overlap."""
+        """Return a function that copies the tensor out, safely if the arrays overlap."""
 
         def run() -> None:
             with cancellation as wanted:
@@ -85,28 +85,28 @@ class HostQueue(Queue):
         outputs: Sequence[Any],
         key: Hashable = None,
     ) -> Run:
-        """Run on the tensors' arrays themselves."""
+        """Return a function that runs directly on the tensors' arrays."""
         assert isinstance(executable, HostExecutable)
         return lambda: executable.run(inputs, outputs)
 
 
 class HostEngine(Engine):
-    """An engine of CPU contexts: it computes on the calling thread, on arrays.
+    """Base class of CPU engines, which compute on the calling thread, on arrays.
 
-    The least that one has is `compile` and, unless it runs everything, `supports`.
+    A subclass must define `compile` and, unless it runs every operator, `supports`.
     """
 
     def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
-        """Tensors in host memory, work on the context's threads."""
+        """Return a queue with tensors in host memory and work on the context's threads."""
         return HostQueue(worker, width)
 
     def roof(self) -> Roof:
-        """Measured by NumPy's product and copy."""
+        """Return the peak rates, measured with NumPy's matrix product and copy."""
         return _measured_roof()
 
     @abstractmethod
     def compile(self, graph: Graph) -> HostExecutable:
-        """Make a graph ready to run."""
+        """Compile a graph."""
 
 
 @functools.cache
