@@ -10,7 +10,7 @@ from tests.internals import executable_of
 from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.engines.webgpu.compiler import kernel_list
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid
+from webnn_py.engines.webgpu.compiler.kernel import EntryPoint, Kernel, grid
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.ir import Node, Value
 
@@ -20,11 +20,10 @@ pytestmark = pytest.mark.kernels
 def _each(builder: KernelBuilder, name: str) -> Kernel:
     """A kernel with `write(i)` called for each element of its root."""
     size = builder.root.size
-    main = f"""@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
-  if (g.x < {size}u) {{ write(g.x); }}
-}}"""
-    return builder.finish(name, main, grid(-(-size // 64), builder.features.grid))
+    entry = EntryPoint(
+        64, (("global_invocation_id", "g"),), [f"  if (g.x < {size}u) {{ write(g.x); }}"]
+    )
+    return builder.finish(name, entry, grid(-(-size // 64), builder.features.grid))
 
 
 def _in_two_steps(make: Make, node: Node | None) -> list[Kernel]:
