@@ -1,4 +1,4 @@
-"""The order of work on a GPU context: recorded in batches, submitted at synchronisation points."""
+"""Queue of a GPU context: records operations in batches, submits at synchronisation points."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.operation import Executor, Operation, Run
 
 LARGE = 1 << 20
-"""Bytes of a buffer that drivers take long to make."""
+"""Size in bytes from which drivers take long to create a buffer."""
 
 
 class DeviceQueue(Queue):
-    """Operations are recorded on the calling thread, in the device queue's order."""
+    """Queue that records operations on the calling thread, in the device queue's order."""
 
     def __init__(self, gpu: Device, worker: Callable[[Run], None]) -> None:
         loss = Loss()
@@ -57,29 +57,29 @@ class DeviceQueue(Queue):
         self._unreported: BaseException | None = None
 
     def allocate(self, descriptor: Descriptor) -> Binding:
-        """A zeroed buffer."""
+        """Create a buffer of zeros."""
         size, batch = buffer_bytes(descriptor), self.recorder.batch
         made = Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
-        if not batch.empty:  # what is recorded keeps tensors that are destroyed
+        if not batch.empty:  # the open batch keeps destroyed tensors alive
             batch.bytes += size
         return made
 
     def target(self, storage: Any) -> Span:
-        """The tensor's part of its buffer."""
+        """Return the tensor's span of its buffer."""
         binding: Binding = storage
         return binding.span
 
     def write(self, storage: Any, lent: BorrowedArray) -> Run:
-        """Through the queue where nothing is recorded before it, else through a copy."""
+        """Return a function that writes through the queue if the batch is empty, else by a copy."""
 
-        def run() -> None:  # `Recorder.perform` has taken the lock
+        def run() -> None:  # `Recorder.perform` holds the lock
             data = lent.array
             if data.nbytes != storage.size:
                 data = padded_bytes(data, storage.size)
             batch = self.recorder.batch
             batch.bytes += storage.size
             batch.operations += 1
-            if batch.empty:  # wgpu-native keeps a copy until something is submitted
+            if batch.empty:  # wgpu-native keeps a copy until the next submission
                 native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                 return
             source = self.gpu.handle.create_buffer_with_data(
@@ -100,9 +100,9 @@ class DeviceQueue(Queue):
         waits: bool = False,
         slow: bool = False,
     ) -> Run:
-        """Submit what is recorded; the copy is mapped on the reading thread.
+        """Return a function that submits the batch and reads the tensor on the reading thread.
 
-        Or on this one, if it waits and need not for long: handing over takes longer then.
+        A thread that waits maps a copy that is ready soon by itself, as a hand-over takes longer.
         """
         gpu, here = self.gpu, threading.get_ident() if waits else None
 
@@ -111,7 +111,7 @@ class DeviceQueue(Queue):
             with self.loss(), device_errors("read_tensor"), self.recorder.lock:
                 run(staging)
 
-        def run(staging: Any = None) -> None:  # `Recorder.perform` has taken the lock
+        def run(staging: Any = None) -> None:  # `Recorder.perform` holds the lock
             staging = gpu.staging.copy(self.recorder.batch.encoder(), storage, staging)
             self.recorder.submit_batch()
             number = gpu.life.submissions
@@ -124,7 +124,7 @@ class DeviceQueue(Queue):
         return begin if slow else run
 
     def reads_long(self, storage: Any) -> bool:
-        """Whether a large buffer must be made for that, which takes drivers long."""
+        """Whether the read needs a new large buffer, which would block this event loop."""
         is_large = storage.size >= LARGE and not self.gpu.staging.has(storage.size)
         return is_large and runs_event_loop()
 
@@ -140,7 +140,7 @@ class DeviceQueue(Queue):
         done: Completion[None],
         cancellation: Cancellation,
     ) -> None:
-        """Read on this thread if the device is done within a moment."""
+        """Read on this thread if the device finishes soon, else on the reading thread."""
         try:
             mapping = self.gpu.staging.mapping(staging)
             soon = mapping.look_for(self.gpu.policy.blocking_read_seconds)
@@ -182,7 +182,7 @@ class DeviceQueue(Queue):
         outputs: Sequence[Any],
         key: Hashable = None,
     ) -> Run:
-        """Record into the open batch."""
+        """Return a function that records a run into the open batch."""
         assert isinstance(executable, WebGPUExecutable)
         loaded = executable.loaded
         places: dict[Value, Binding] = dict(zip(loaded.graph.inputs, inputs, strict=True))
@@ -193,7 +193,7 @@ class DeviceQueue(Queue):
         copies = [(source, target) for source, target in copies if source is not target]
         name = None if copies else key
 
-        def run() -> None:  # `Recorder.perform` has taken the lock
+        def run() -> None:  # `Recorder.perform` holds the lock
             batch = self.recorder.batch
             loaded.encode(batch.compute_pass(), places, name)
             for source, target in copies:
@@ -203,13 +203,13 @@ class DeviceQueue(Queue):
         return run
 
     def repeat(self, executable: Executable, key: Hashable) -> Run | None:
-        """Record commands that are known: what most dispatches in a loop are."""
+        """Return a function that records cached commands, as for most dispatches in a loop."""
         assert isinstance(executable, WebGPUExecutable)
         commands = executable.loaded.repeat(key)
         if commands is None:
             return None
 
-        def run() -> None:  # `Recorder.perform` has taken the lock
+        def run() -> None:  # `Recorder.perform` holds the lock
             batch = self.recorder.batch
             commands.encode(batch.compute_pass())
             batch.operations += 1
@@ -217,11 +217,11 @@ class DeviceQueue(Queue):
         return run
 
     def check_commands(self, commands: Sequence[Any]) -> None:
-        """Take the user's command buffers for one submission.
+        """Check the user's command buffers and mark them as submitted.
 
         Raises:
-            ValidationError: Not command buffers of this device, submitted before, or they use what
-                is destroyed or mapped.
+            ValidationError: They are not command buffers of this device, were submitted before, or
+                use a destroyed or mapped resource.
             ContextLostError: The device is lost.
         """
         for index, given in enumerate(commands):
@@ -243,14 +243,14 @@ class DeviceQueue(Queue):
             uses_of(given).taken = True
 
     def _check_alive(self) -> None:
-        """Find out that the device is lost."""
+        """Raise an error if the device is lost."""
         with device_errors("submitting command buffers"):
             self.gpu.life.check()
             if CHECKING.missing is not None:
                 fallback.check_alive(self.gpu.handle)
 
     def memory_of_commands(self, commands: Sequence[Any]) -> list[Region]:
-        """What command buffers use, all of which they may write."""
+        """Return the regions that command buffers use, all of which they may write."""
         found = [uses_of(given) for given in commands]
         if not all(uses.complete for uses in found):
             return [EVERYTHING]
@@ -261,7 +261,7 @@ class DeviceQueue(Queue):
         ]
 
     def submit_commands(self, commands: Sequence[Any]) -> Run:
-        """The user's command buffers after what is recorded."""
+        """Return a function that submits the batch, then the user's command buffers."""
 
         def run() -> None:
             what = "submitting command buffers"
@@ -273,61 +273,61 @@ class DeviceQueue(Queue):
         return run
 
     def submit_before_return(self, operation: Operation) -> None:
-        """Submit commands before this returns, unless they wait for a timeline or behind what does.
+        """Submit commands before returning, unless they or their resources wait for a timeline.
 
-        The user's own submissions, which know no order but the queue's, then come after them.
+        The user's own later submissions, ordered only by the device queue, then follow them.
         """
         if operation.sync or any(self.users(memory.region) for memory in operation.writes):
             self.submit(operation)
             if not operation.waits:
                 super().flush()
             return
-        try:  # while other threads may be at work that it shares nothing with
+        try:  # concurrent work of other threads shares no memory with it
             self.recorder.perform(operation)
         except Exception as error:
             operation.abandon(error)
 
     def commands_failed(self, commands: Sequence[Any], error: BaseException) -> None:
-        """Command buffers were not submitted after all; they can be again."""
+        """Allow command buffers to be submitted again after a failed submission."""
         for given in commands:
             uses_of(given).taken = False
         self._unreported = error
 
     def raise_failed(self) -> None:
-        """Raise an OperationError if command buffers were not submitted that were accepted."""
+        """Raise an OperationError if the submission of accepted command buffers has failed."""
         failed, self._unreported = self._unreported, None
         if failed is not None:
             raise caused_by("a submission that had waited for a timeline", failed)
 
     def rent(self, storage: Any) -> Rent:
-        """Give a tensor's GPUBuffer to the user, from now on."""
+        """Rent out a tensor's GPUBuffer to the user."""
         return Rent(storage.buffer, self.gpu.life)
 
     def flush(self) -> list[Operation]:
-        """Submit what is recorded, and what can be recorded now."""
+        """Record all operations that are ready, submit the batch, and return the parked ones."""
         left = super().flush()
         self.recorder.submit_recorded()
         return left
 
     def close(self, error: BaseException) -> None:
-        """Fail what is not done; drop what is recorded."""
+        """Fail pending work and drop the recorded commands."""
         super().close(error)
         self.recorder.pending.fail_all(error)
         self.recorder.drop()
 
 
 class Rent:
-    """A tensor's GPUBuffer in the hands of the user, who may destroy it until the end.
+    """Loan of a tensor's GPUBuffer to the user, who may destroy the buffer until it ends.
 
-    The device is asked for nothing, as it may be gone when an abandoned one comes to its end.
+    It makes no calls to the device, which may be gone when an abandoned rent ends.
 
     Args:
         buffer: The GPUBuffer.
-        life: Of its device.
+        life: Lifetime of its device.
 
     Attributes:
-        buffer: As given.
-        destroyed: The user has destroyed it.
+        buffer: The GPUBuffer.
+        destroyed: Whether the user has destroyed the buffer.
     """
 
     def __init__(self, buffer: Any, life: Life) -> None:
@@ -341,13 +341,13 @@ class Rent:
         type(self.buffer).destroy(self.buffer)
 
     def revoke(self) -> None:
-        """Destroy it, but not in the midst of a submission that uses it."""
+        """Destroy the buffer, but not during a submission that uses it."""
         self._life.run_when_unused(functools.partial(type(self.buffer).destroy, self.buffer))
 
     def end(self) -> None:
-        """From now on `destroy` does nothing: the memory is the tensor's."""
+        """End the rent: the buffer's `destroy` does nothing afterwards."""
         self.buffer.destroy = _nothing
 
 
 def _nothing() -> None:
-    """What `destroy` of a buffer does when the rent is over."""
+    """Ignore `destroy` of a buffer after its rent has ended."""

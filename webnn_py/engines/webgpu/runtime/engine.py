@@ -1,7 +1,7 @@
-"""WebGPUEngine: what the device runs, and graphs compiled for it.
+"""WebGPUEngine, which compiles graphs for a wgpu device and loads them.
 
-The compiler is imported when the first graph is built, or while the driver opens a device: programs
-that are loaded run without it.
+The compiler is imported when the first graph is built, or while the driver opens a device. Loaded
+programs run without it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.template import Template
 
 LONG_CODE = 12_000
-"""Characters of a kernel that takes drivers long, and seldom shares its code with another."""
+"""WGSL characters from which a kernel compiles slowly and rarely shares its code."""
 
 
 class WebGPUEngine(DeviceEngine):
-    """Runs one context's graphs in a wgpu device's queue."""
+    """Engine that runs one context's graphs in a wgpu device's queue."""
 
     name = "webgpu"
 
@@ -59,69 +59,69 @@ class WebGPUEngine(DeviceEngine):
         self.accelerated = gpu.hardware
         passes = TILES if gpu.hardware else LOOPS
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
-        # Made by `queue`, which a context asks for before anything else.
+        # Set by `queue`, which a context calls first.
         self._queue: DeviceQueue
         self._worker: Callable[[Run], None]
         self._roof: Roof | None = None
 
     def limits(self) -> EngineLimits:
-        """The largest tensor is the largest buffer; it is bound in parts if need be."""
+        """Return the limits; the largest tensor is the largest buffer, bound in parts if needed."""
         return EngineLimits(MAX_RANK, min(MAX_BYTE_LENGTH, self.gpu.max_buffer_bytes))
 
     @property
     def rewrites_by(self) -> str:
-        """What the device has."""
+        """Return the features, limits and passes, on which the rewritten graph depends."""
         passes = [one.__name__ for one in self.passes]
         return f"{self.gpu.features} {self.limits()} {passes}"
 
     def supports(self, node: Node) -> bool:
-        """Whether there is a lowering; composites without one are decomposed."""
+        """Whether the operator has a lowering; composites without one are decomposed."""
         from webnn_py.engines.webgpu.compiler.kernel_cache import lowered_operators
         from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
 
         return node.op in lowered_operators() or is_sequence(node, self.gpu.features)
 
     def takes(self, value: object) -> bool:
-        """Buffers, bindings of them, textures, views of textures and parts of both."""
+        """Whether a value is a buffer, a binding, a texture, a view or a part of one."""
         return bind_resources.is_device_resource(value)
 
     def region(self, resource: Any) -> Region:
-        """All of the buffer or texture, or everything where it is neither."""
+        """Return the region of the whole buffer or texture; of everything for other values."""
         return bind_resources.whole_of(resource)
 
     def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
-        """That of a texture, if it covers the tensor in but one way."""
+        """Return the tensor shape of a texture if it is unambiguous, else None."""
         return conversion.shape_of(resource, shape, what) if is_texture(resource) else None
 
     def destroy(self) -> None:
-        """Give back the memory kept for readback; the device is the user's or goes with us."""
+        """Release pooled staging and upload buffers; not the device, which may be the user's."""
         self.gpu.staging.clear()
         self.gpu.uploads.clear()
 
     def wake(self) -> None:
-        """By a kernel of arithmetic, for a second or more, or less where it is awake."""
+        """Run an arithmetic kernel until the device reaches its full clock rate."""
         with device_errors("waking the device"):
             wake(self.gpu)
 
     def roof(self) -> Roof:
-        """Measured by two kernels."""
+        """Return the peak rates, measured with two kernels and cached."""
         if self._roof is None:
             with device_errors("measuring the device"):
                 self._roof = measure_roof(self.gpu)
         return self._roof
 
     def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
-        """Recorded in batches, in the device queue's order."""
+        """Create the context's queue, which records in batches."""
         self._worker = worker
         self._queue = DeviceQueue(self.gpu, worker)
         return self._queue
 
     def commands(self, queue: Queue, encoder: Any) -> Commands:
-        """A GPUCommandEncoder, the user's or a new one."""
+        """Return a recording into the user's GPUCommandEncoder or a new one."""
         return Recording(self.gpu, queue, encoder)
 
     def compile(self, graph: Graph) -> WebGPUExecutable:
-        """Generate kernels, make pipelines and buffers, upload constants."""
+        """Generate kernels, create pipelines and buffers, and upload constants."""
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         self._worker(self.gpu.staging.begin)
@@ -129,18 +129,18 @@ class WebGPUEngine(DeviceEngine):
         return self.load(compiled, LoadedTemplate(self.gpu, compiled))
 
     def for_sizes(self) -> ForSizes:
-        """What is compiled for some sizes serves all that compiling would do the same for."""
+        """Return a compiler whose kernels serve all sizes that would compile alike."""
         return ShapeGenericCompiler(self)
 
     def load(
         self, compiled: Compiled, template: LoadedTemplate, buffers: RunBuffers | None = None
     ) -> WebGPUExecutable:
-        """Make buffers; arguments as of `LoadedGraph`."""
+        """Create the buffers of a compiled graph; arguments as in `LoadedGraph`."""
         loaded = LoadedGraph(self.gpu, compiled, template, buffers)
         return WebGPUExecutable(loaded, self._queue.recorder)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
-        """Make pipelines and buffers of a compiled program.
+        """Create the pipelines and buffers of a compiled program.
 
         Raises:
             NotSupportedError: The device lacks what the program needs.
@@ -151,7 +151,7 @@ class WebGPUEngine(DeviceEngine):
 
 
 class ShapeGenericCompiler(ForSizes):
-    """Loads what was compiled for sizes alike."""
+    """Compiler of one graph for sets of sizes, which reuses kernels of similar sizes."""
 
     def __init__(self, engine: WebGPUEngine) -> None:
         from webnn_py.engines.webgpu.compiler.shape_generic import CompiledForSizes
@@ -174,12 +174,12 @@ class ShapeGenericCompiler(ForSizes):
     def compile(
         self, opened: Graph, sizes: Mapping[str, int], fixed: Graph, for_any: bool
     ) -> WebGPUExecutable:
-        """Compile and load, or load what was compiled for sizes alike."""
+        """Compile and load, or load the kernels of sizes that compile alike."""
         begin = EarlyPipelines(self._engine.gpu)
         return self._loaded(self._compiled.compile(opened, sizes, fixed, begin, for_any))
 
     def compile_ahead(self, opened: Graph, sizes: Mapping[str, int]) -> None:
-        """Compile for sizes that may come, and begin to make the pipelines."""
+        """Compile ahead for sizes that may follow, and begin to create the pipelines."""
         made = self._compiled.compile_ahead(opened, sizes)
         if made is not None:
             self._early_pipelines[made.template] = pipelines_of(self._engine.gpu, made.template)
@@ -193,10 +193,10 @@ class ShapeGenericCompiler(ForSizes):
 
 
 class EarlyPipelines:
-    """Has long kernels compiled while others are being written.
+    """Callback that begins pipelines of long kernels while others are still being generated.
 
-    Of those that may share their code, the first alone: what they share is not known yet. None
-    where nobody waits: the threads are left to others.
+    Of kernels that may share their code, it begins the first only, as sharing is decided later. In
+    the background it begins none, to leave the threads to foreground work.
     """
 
     def __init__(self, gpu: Device) -> None:
@@ -204,7 +204,7 @@ class EarlyPipelines:
         self._forms: set[str] = set()
 
     def __call__(self, kernel: Kernel) -> None:
-        """Told of a kernel that was written."""
+        """Begin the pipeline of a generated kernel if it is long."""
         if is_in_background() or len(kernel.code) < LONG_CODE:
             return
         from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
@@ -216,7 +216,7 @@ class EarlyPipelines:
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:
-    """An engine on the user's device or a new one; None if only hardware will do and is not there.
+    """Open an engine on the user's device or a new one; None if required hardware is missing.
 
     Raises:
         NotSupportedError: There is no adapter.

@@ -1,4 +1,4 @@
-"""WebGPUExecutable: a compiled graph on a device, awaited or recorded."""
+"""Executables of graphs and programs on a WebGPU device, to await or to record."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 
 _ARRAYS = {np.ndarray}
 _MADE = {np.ndarray, type(None)}
-"""Types of outputs that are read back, into what was given or what is made."""
+"""Types of output arguments that are read back into host arrays, passed or new."""
 
 
 class WebGPUExecutable(DeviceExecutable):
-    """A graph's kernels and buffers on a device.
+    """Executable of a graph loaded on a device.
 
     Args:
-        loaded: The graph there.
-        recorder: Of the context.
+        loaded: The graph's pipelines and buffers on the device.
+        recorder: Recorder of the context.
     """
 
     def __init__(self, loaded: LoadedGraph, recorder: Recorder) -> None:
@@ -45,7 +45,7 @@ class WebGPUExecutable(DeviceExecutable):
         self._recorder = recorder
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
-        """Submitted on the context's worker, read back on another thread."""
+        """Return a run that a worker thread submits and another thread reads back."""
         loaded = self.loaded
         if _ARRAYS.issuperset(map(type, inputs)) and _MADE.issuperset(map(type, outputs)):
             if self._arrays is None:
@@ -58,47 +58,47 @@ class WebGPUExecutable(DeviceExecutable):
         return AwaitedDeviceRun(loaded, self.prerecorder, self._recorder, dispatch, made)
 
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
-        """A step for each value that is stored, however many kernels make it."""
+        """Measure a run, with one step per stored value, even if several kernels compute it."""
         self._recorder.submit_recorded()
         return profiling.profile(self.loaded, inputs)
 
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Into a `Recording`."""
+        """Record one run into a `Recording`."""
         assert isinstance(commands, Recording)
         commands.run_graph(self.loaded, inputs, outputs)
 
     def sliced(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> SlicedRun:
-        """Over buffers that no other run uses meanwhile."""
+        """Begin a sliced run on buffers that no other run uses meanwhile."""
         with device_errors("preparing a run in slices"):
             return SlicedGraphRun(self.loaded, inputs, outputs)
 
     def record_slice(self, commands: Commands, run: SlicedRun, seconds: float) -> bool:
-        """Into a `Recording`."""
+        """Record the next slice into a `Recording`; return whether it is the last one."""
         assert isinstance(commands, Recording)
         assert isinstance(run, SlicedGraphRun)
         return commands.slice(run, seconds)
 
     def memory_use(self) -> MemoryUse:
-        """The device's buffers."""
+        """Return the device buffers of the graph, with their sizes in bytes."""
         return self.loaded.memory_use()
 
     def describe(self) -> str:
-        """Every kernel with its workgroups and buffers, and the sizes of buffers."""
+        """Describe every kernel with its workgroups and buffers, and the buffer sizes."""
         return self.compiled.describe()
 
     @property
     def remark(self) -> str:
-        """Whether choices are used that `webnn-py tune` made."""
+        """Return the number of kernels with tiles tuned by `webnn-py tune`, if any."""
         tuned = sum(bool(kernel.tile) for kernel in self.compiled.template.kernels)
         return f"{tuned} kernels with tiles tuned on this adapter" if tuned else ""
 
     @property
     def is_far(self) -> bool:
-        """Whether its kernels are tuned for sizes far from these."""
+        """Whether its kernels were compiled for far sizes."""
         return self.compiled.is_far
 
     def steps(self) -> Steps:
-        """The kernels."""
+        """Return a step for each kernel."""
         made = []
         for kernel, nodes in zip(self.compiled.kernels, self.compiled.nodes(), strict=True):
             reads = tuple(dict.fromkeys(part.value for part in kernel.reads))
@@ -108,16 +108,16 @@ class WebGPUExecutable(DeviceExecutable):
         return Steps(self.compiled.graph, tuple(made))
 
     def code(self) -> str:
-        """The WGSL of every kernel, each once."""
+        """Return the WGSL of the kernels, without duplicates."""
         return self.compiled.code()
 
 
 class ProgramExecutable:
-    """A program's kernels and buffers on a device.
+    """Executable of a program loaded on a device.
 
     Args:
-        program: The program there.
-        recorder: Of the context.
+        program: The program's pipelines and buffers on the device.
+        recorder: Recorder of the context.
     """
 
     def __init__(self, program: LoadedProgram, recorder: Recorder) -> None:
@@ -126,30 +126,30 @@ class ProgramExecutable:
         self._recorder = recorder
 
     def release(self) -> None:
-        """Give back the device's memory; nothing can run it any more."""
+        """Release the device memory; the program cannot run afterwards."""
         self.prerecorder = RunPrerecorder(self.program.gpu)
         self.program.release()
 
     @property
     def plan(self) -> Plan:
-        """What was compiled."""
+        """Return the compiled plan of the program."""
         return self.program.plan
 
     def describe(self) -> str:
-        """The arguments, and every step of the variant that runs."""
+        """Describe the arguments, and every step of the selected variant."""
         return self.program.plan.describe(self.program.variant)
 
     def start(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> AwaitedRun:
-        """Check one awaited run.
+        """Check the arguments and return an awaited run.
 
         Args:
-            inputs: What arguments hold at first, by name: the memory of a tensor, a resource of the
-                device, or an array that nobody else changes.
-            outputs: Where each that is written is to lie or go, by name: the same, or None where a
-                new array is to be made.
+            inputs: Initial contents of arguments, by name: the memory of a tensor, a resource of
+                the device, or a private array.
+            outputs: Destination of each written argument, by name: likewise, or None for a new
+                array.
 
         Raises:
-            DataError: Something does not fit; nothing has run.
+            DataError: An argument does not fit; nothing has run.
         """
         program = self.program
         dispatch = place_arguments(program, inputs, outputs, program.io_buffer)
@@ -157,17 +157,17 @@ class ProgramExecutable:
         return AwaitedDeviceRun(program, self.prerecorder, self._recorder, dispatch, written)
 
     def profile(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> RunTime:
-        """Run twice on this thread, step by step and as a whole, and measure; as `start`."""
+        """Measure two runs on this thread, step by step and as a whole; arguments as in `start`."""
         self._recorder.submit_recorded()
         return profiling.profile_program(self.program, inputs, outputs)
 
     def record(
         self, commands: Commands, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> None:
-        """Record one run into a `Recording`; arguments as for `start`, but all are given.
+        """Record one run into a `Recording`; arguments as in `start`, but none is missing.
 
         Raises:
-            DataError: Something does not fit; nothing was recorded.
+            DataError: An argument does not fit; nothing was recorded.
         """
         assert isinstance(commands, Recording)
         commands.run_program(self.program, inputs, outputs)

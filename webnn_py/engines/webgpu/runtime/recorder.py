@@ -1,4 +1,4 @@
-"""Recorder: records a context's operations as they come, and submits them together."""
+"""Recorder, which batches a context's operations in one command encoder per submission."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Fail = Callable[[BaseException], None]
 
 
 class PendingWork:
-    """Work on a context's device that fails when the context is lost: nobody waits for it then."""
+    """Registry of device work that must fail when the context is lost."""
 
     def __init__(self) -> None:
         self._fails: dict[Hashable, Fail] = {}
         self._error: BaseException | None = None
 
     def add(self, work: Hashable, fail: Fail) -> None:
-        """Have `fail` called if the context is lost before `remove`."""
+        """Register work; `fail` is called if the context is lost before `remove`."""
         self._fails[work] = fail
         if self._error is not None:  # another thread lost the context just now
             self.fail_all(self._error)
 
     def add_result(self, done: Completion[None], cancellation: Cancellation) -> None:
-        """Have a result fail likewise, but not while it is being written."""
+        """Register a result, which fails at a loss, but not while it is being written."""
 
         def fail(error: BaseException) -> None:
             cancellation.cancel().on_done(lambda: done.set_exception(error))
@@ -41,11 +41,11 @@ class PendingWork:
         done.on_done(functools.partial(self._fails.pop, done, None))
 
     def remove(self, work: Hashable) -> None:
-        """Forget work that has ended."""
+        """Unregister work that has ended."""
         self._fails.pop(work, None)
 
     def fail_all(self, error: BaseException) -> None:
-        """Fail all of it, and whatever is added later."""
+        """Fail all registered work, and any added later."""
         self._error = error
         for work in tuple(self._fails):
             fail = self._fails.pop(work, None)
@@ -57,9 +57,9 @@ class Batch:
     """Recorded commands that are not submitted yet, in one command encoder.
 
     Attributes:
-        empty: Nothing is recorded.
-        operations: How many are recorded.
-        bytes: Bytes to be uploaded, or allocated meanwhile, that are only freed behind the batch.
+        empty: Whether nothing is recorded.
+        operations: Number of recorded operations.
+        bytes: Bytes of uploads and of new tensors, which cannot be freed before the submission.
     """
 
     def __init__(self, gpu: Device) -> None:
@@ -72,7 +72,7 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is to be submitted without being asked, even if nothing is recorded."""
+        """Whether the batch has reached its limits and must be submitted."""
         most = self._gpu.policy
         return self.operations >= most.max_batch_operations or self.bytes >= most.max_batch_bytes
 
@@ -93,16 +93,17 @@ class Batch:
         return self._pass
 
     def submit(self) -> None:
-        """Submit what is recorded, and begin anew.
+        """Submit the recorded commands and reset the batch.
 
-        `empty` stays false until then: whoever finds nothing to submit first submits behind this.
+        `empty` stays false until the submission is done. So a thread that finds the batch empty
+        submits after it.
         """
         if self._encoder is None:
             return
         try:
             try:
                 commands = (self._encoder if self._pass is None else self.encoder()).finish()
-            finally:  # a finalizer may record meanwhile, on this very thread
+            finally:  # a finalizer may record meanwhile on this thread
                 self._encoder = self._pass = None
                 self.operations = self.bytes = 0
             self._gpu.submit(commands)
@@ -111,16 +112,16 @@ class Batch:
 
 
 class Recorder:
-    """Records the operations of a context into a batch, by one thread at a time.
+    """Thread-safe recorder of a context's operations into a batch.
 
     Args:
         gpu: The device.
-        loss: Told when the device is found lost.
+        loss: Notified when the device turns out to be lost.
 
     Attributes:
-        lock: Whoever records or submits has it, by `with` alone: an interrupt, as by Ctrl-C, may
-            come before a function of ours that would release it.
-        batch: The commands that are not submitted yet, for whoever has the lock.
+        lock: Held while recording or submitting. Acquire it by `with` only: an interrupt, such as
+            Ctrl-C, may arrive before a function of ours could release it.
+        batch: The commands that are not submitted yet; guarded by the lock.
         pending: The work that fails when the context is lost.
     """
 
@@ -133,7 +134,7 @@ class Recorder:
         self._batched: list[Fail] = []
 
     def perform(self, operation: Operation) -> None:
-        """Record an operation, unless it is slow; it fails with its batch, if that is refused."""
+        """Record an operation, or run a slow one at once; it fails if its batch is refused."""
         if operation.slow:
             operation.run()
             return
@@ -151,14 +152,14 @@ class Recorder:
                 raise
 
     def submit_recorded(self) -> None:
-        """Submit what is recorded."""
+        """Submit the recorded commands."""
         if self.batch.empty:
             return
         with self._loss, device_errors("submitting recorded graphs"), self.lock:
             self.submit_batch()
 
     def submit_batch(self) -> None:
-        """Submit what is recorded; the caller has the lock."""
+        """Submit the recorded commands; the caller holds the lock."""
         batched, self._batched = self._batched, []
         try:
             self.batch.submit()
@@ -169,9 +170,9 @@ class Recorder:
             raise found from found.__cause__
 
     def signal(self, operation: Operation) -> None:
-        """Signal an operation's timelines when the device has run all that is recorded.
+        """Signal an operation's timelines when the device has run all recorded commands.
 
-        Later work on this device need not wait for that.
+        Later work on this device need not wait for the signal: the device queue keeps the order.
         """
         gpu = self._gpu
         with self._loss, device_errors("submitting recorded graphs"), self.lock:
@@ -196,8 +197,8 @@ class Recorder:
             self.pending.remove(operation)
 
     def drop(self) -> None:
-        """Drop what is recorded.
+        """Drop the recorded commands.
 
-        Without the lock: a thread that submits has it for as long as the device takes.
+        This does not take the lock, which a submitting thread may hold for long.
         """
         self.batch, self._batched = Batch(self._gpu), []

@@ -1,4 +1,4 @@
-"""What MLCommandEncoder records, and into which encoder."""
+"""Recording: the commands of an MLCommandEncoder, in an own or the user's encoder."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from webnn_py.ir import Value
 
 
 class Recording(Commands):
-    """A command encoder, owned or the user's.
+    """Commands recorded into an own or the user's command encoder.
 
     Args:
         gpu: The device.
-        queue: Of the context that records.
-        encoder: The user's GPUCommandEncoder; None for one of our own.
+        queue: Queue of the recording context.
+        encoder: The user's GPUCommandEncoder; None for a new one.
 
     Raises:
-        DataError: It is no GPUCommandEncoder of the device.
+        DataError: `encoder` is not a GPUCommandEncoder of the device.
     """
 
     def __init__(self, gpu: Device, queue: Queue, encoder: Any) -> None:
@@ -55,7 +55,7 @@ class Recording(Commands):
 
     @contextlib.contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Errors in our own words, also for what the user did to the encoder."""
+        """Convert wgpu's errors, including those from the user's use of the encoder."""
         try:
             with self._queue.loss(), device_errors(what):
                 yield
@@ -70,17 +70,17 @@ class Recording(Commands):
             raise
 
     def check_open(self) -> None:
-        """Raise an InvalidStateError once finished."""
+        """Raise an InvalidStateError if the recording is finished."""
         if self._finished:
             raise InvalidStateError("this MLCommandEncoder is finished; make a new one")
 
     def constants(self, bound: BoundInputs) -> Constants:
-        """The inputs of a graph that are constants for what is recorded here."""
+        """Return the inputs of a graph that are constants in this recording."""
         here = self._uses.graphs.get(bound)
         return here.constants if here is not None and here.constants.places else bound.constants
 
     def initialize(self, bound: BoundInputs, inputs: GivenInputs) -> None:
-        """Copy the inputs that are constants from now on into buffers of the graph's."""
+        """Record copies of inputs that become constants into new buffers."""
         if bound.initialized or bound in self._uses.graphs:
             raise InvalidStateError("this MLGraph is initialized already; it can be done once")
         own = bind_resources.fresh_buffers(self._gpu)
@@ -94,7 +94,7 @@ class Recording(Commands):
         self._carry(bound, Constants(places, {value.name: value.shape for value in run.places}))
 
     def carry(self, bound: BoundInputs) -> None:
-        """The commands initialize a graph, if it is not initialized already."""
+        """Have the commands initialize a graph that is not initialized yet."""
         self._carry(bound, Constants())
 
     def _carry(self, bound: BoundInputs, constants: Constants) -> None:
@@ -126,7 +126,7 @@ class Recording(Commands):
             record(self._encoder)
 
     def slice(self, run: SlicedGraphRun, seconds: float) -> bool:
-        """Record the next slice of a run; whether it is the last one."""
+        """Record the next slice of a run and return whether it is the last one."""
         with self._errors("recording a slice of a graph"):
             run.placed.check_usable()
             if run.begun:
@@ -141,18 +141,18 @@ class Recording(Commands):
         return done
 
     def _open(self, run: bind_resources.Dispatch) -> None:
-        """Note what a run uses, or find out that it cannot be recorded."""
-        self._queue.flush()  # the encoder may be submitted before what tensors hold
+        """Track the resources of a run, and check that the encoder accepts commands."""
+        self._queue.flush()  # pending writes to tensors must run first
         if not self._owned:
-            # Only passes tell that another one is open; copies mark the encoder silently.
+            # Only a pass raises the error of an open one; a copy invalidates the encoder silently.
             self._encoder.begin_compute_pass().end()
-        for place in run.places.values():  # tensors' buffers, too
+        for place in run.places.values():  # includes the buffers of tensors
             self._uses.note(place.buffer)
         for resource, _ in run.given:
             self._uses.note(resource)
 
     def _begin(self, run: bind_resources.Dispatch) -> None:
-        """Record what comes before a graph's own kernels, or find out that this cannot be."""
+        """Record the uploads and copies before the kernels; raise an error if it cannot record."""
         self._open(run)
         # Host inputs travel with the recording, so that it can be submitted at any time.
         device = self._gpu.handle
@@ -163,7 +163,7 @@ class Recording(Commands):
             record(self._encoder)
 
     def finish(self, label: str) -> Any:
-        """The command buffer."""
+        """Finish the encoder and return the command buffer."""
         self.check_open()
         if not self._owned:
             raise InvalidStateError("the encoder is yours: call its own finish()")
