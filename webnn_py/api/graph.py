@@ -1,4 +1,4 @@
-"""MLGraph, a compiled graph: running sizes, profiles, files and pickling."""
+"""MLGraph, a compiled graph: its sizes, profiles, files and pickling."""
 
 from __future__ import annotations
 
