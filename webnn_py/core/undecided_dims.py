@@ -13,7 +13,7 @@ MAX_SUGGESTED_LOW = 1 << 20
 """Greatest lower bound that is suggested; a higher one would exclude practical sizes."""
 
 MAX_NAMED_SIZES = 8
-"""Most sizes of a question for which bounds are searched, and most sizes named in a message."""
+"""Maximum number of open sizes in a condition whose bounds are searched, and in a message."""
 
 Question = tuple[str, Polynomial]
 """Relation (">=" or "==" to 0) and polynomial: whether it holds for all sizes."""

@@ -34,7 +34,7 @@ from webnn_py.passes.derived_constants import Results
 from webnn_py.storage.graph_json import PlainGraphError, from_plain, to_plain
 
 KIND = "models"
-MOST_BYTES = 64 << 20
+MAX_CACHE_BYTES = 64 << 20
 """Largest total of all cache files; the least recently used ones are deleted."""
 LEAST_NODES = 16
 """Fewest nodes of a cached model; smaller ones import as fast as the disk is read."""
@@ -92,7 +92,7 @@ class KnownModel:
             found = _written(self._model, recipe, optimized, recorder)
         except PlainGraphError:
             return
-        cache.store_json(KIND, self._key, found, MOST_BYTES)
+        cache.store_json(KIND, self._key, found, MAX_CACHE_BYTES)
 
 
 def _digest(contents: Any) -> str:

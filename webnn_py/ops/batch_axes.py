@@ -63,7 +63,7 @@ class NodeAxes:
         self._names = dict(zip(op.limits, node.inputs, strict=True)) if not op.variadic else {}
 
     def operand(self, name: str) -> Value:
-        """Return a present operand."""
+        """Return the operand called `name`, which the operator requires."""
         value = self._names[name]
         assert value is not None
         return value
