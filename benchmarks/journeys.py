@@ -135,10 +135,12 @@ def dispatch(tracer: Tracer) -> Trace:
 
 
 def build(tracer: Tracer) -> Trace:
-    """Trace `build_sync`, and what records its graph, on a GPU."""
+    """Trace `build_sync` of a graph that equals a live one, and what records it, on a GPU."""
     with ml.create_context_sync(device_type="gpu") as context:
-        small_graph(context)
-        return tracer.trace(lambda: small_graph(context))
+        graph = small_graph(context)
+        trace = tracer.trace(lambda: small_graph(context))
+        graph.destroy()
+        return trace
 
 
 JOURNEYS = (compute, awaited_compute, dispatch, build)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from webnn_py.api.env_profile import profile_built
 from webnn_py.api.profile import MLProfile, measure
+from webnn_py.api.recipe_cache import CompiledRecipe
 from webnn_py.api.session import Compiled, Session
 from webnn_py.api.shape_specialization import Prepared, Sizes, prepare_open
 from webnn_py.api.signature import Signature
@@ -22,6 +24,7 @@ from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Graph
+from webnn_py.passes import debug_level
 
 DESTROYED = "this MLGraph is destroyed"
 MOST_SHAPES = 64
@@ -48,15 +51,18 @@ class CompiledGraph:
         compile: Callable[[Graph], Compiled] | None = None,
     ) -> None:
         self.session = session
+        self.is_open = bool(recipe.open_sizes)
+        same = None if self.is_open or debug_level() else session.recipes.find(recipe)
+        if same is not None:
+            recipe = same.recipe
         self.signature = signature = Signature.of(recipe)
         self.bound = BoundInputs()
         self._recipe: Graph | None = recipe
-        self.is_open = bool(recipe.open_sizes)
         # No reference back to this object: a cycle would delay the release of its memory.
         prepare = (
             prepare_open(session, recipe)
             if self.is_open
-            else lambda *_: Prepared.of(*(compile or session.compile)(recipe))
+            else lambda *_: _prepare_fixed(session, recipe, compile or session.compile, same)
         )
         self._wanted = wanted = set[Sizes]()  # sizes that need kernels of their own
 
@@ -211,6 +217,22 @@ class CompiledGraph:
     def __str__(self) -> str:
         """Return the listing of the graph as it runs, also after `destroy`."""
         return str(self._listing)
+
+
+def _prepare_fixed(
+    session: Session,
+    recipe: Graph,
+    compile: Callable[[Graph], Compiled],
+    same: CompiledRecipe | None,
+) -> Prepared:
+    """Compile a recipe without open dimensions, unless an equal one is compiled already."""
+    if same is None:
+        listing, executable = compile(recipe)
+        same = CompiledRecipe(recipe, listing, executable.maker())
+        session.recipes.add(same)
+    else:
+        listing, executable = same.listing, session.load(same.make)
+    return replace(Prepared.of(listing, executable), compiled=same)
 
 
 def _go_on_later(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from webnn_py.api.recipe_cache import RecipeCache
 from webnn_py.api.unordered_pool import DEFAULT_POLICY, Alone, IndependentRuns
 from webnn_py.core import fork_guard, gil_yield
 from webnn_py.core.completion import Cancellation, Completion, wait_or_cancel
@@ -45,7 +46,7 @@ from webnn_py.passes import (
 from webnn_py.passes.derived_constants import Results, Sources
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Executable)
+E = TypeVar("E", bound=Executable | None)
 Compiled = tuple[Listing, Executable]
 CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
@@ -88,6 +89,7 @@ class Session:
         alone: Cache of single-threaded executables, for when several threads compute.
         independent: Pool of awaited runs that need no order.
         queue: Queue that orders the context's work.
+        recipes: Compiled recipes, which equal graphs share.
         lost: Completion with the reason for the loss of the context.
         alive: Whether the context can be used; cheaper to read than `lost`. See `check_alive`.
     """
@@ -108,6 +110,7 @@ class Session:
         helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
         self._engines = (engine, ReferenceEngine()) if helps else (engine,)
         self._types: dict[str, TypesByOperand] = {}
+        self.recipes = RecipeCache()
         # Share derived arrays, as a device engine uploads each constant array once, by identity.
         self._share: Derive = derive_anew if engine.device is None else SharedResults()
         self._forked = False
@@ -240,11 +243,11 @@ class Session:
         report(executable.describe, executable.code)
         return listing, executable
 
-    def load(self, make: Callable[[], E | None]) -> E | None:
+    def load(self, make: Callable[[], E]) -> E:
         """Return the executable of a graph that is already compiled, or None.
 
         Args:
-            make: Creates the executable from the compiled code; returns None if there is none.
+            make: Creates the executable from the compiled code; may return None if there is none.
 
         Raises:
             OperationError: The engine or device could not create it.

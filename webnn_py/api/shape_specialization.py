@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from webnn_py.api.recipe_cache import CompiledRecipe
 from webnn_py.api.session import Compiled, Session
 from webnn_py.core.lru_cache import CacheLimits, LRUCache, MemoryUse
 from webnn_py.core.open_dims import likely_sizes
@@ -35,6 +36,7 @@ class Prepared:
         derivations: Constants that passes derived, which other sizes reuse.
         improve: Compiles a faster executable for these sizes.
         go_on: Compiles ahead for sizes that are likely to follow.
+        compiled: The compiled recipe, kept alive for equal graphs.
     """
 
     executable: Executable
@@ -43,6 +45,7 @@ class Prepared:
     derivations: Derivations | None = None
     improve: Callable[[], Prepared] | None = None
     go_on: Callable[[], None] | None = None
+    compiled: CompiledRecipe | None = None
 
     @staticmethod
     def of(

@@ -180,6 +180,13 @@ class Executable(ABC):
         """
         return {}
 
+    def maker(self) -> Callable[[], Executable]:
+        """Return a function that makes executables for equal graphs, without compiling again.
+
+        By default they share this executable.
+        """
+        return lambda: self
+
     @abstractmethod
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Check the arguments of an awaited run and return the run, which has not begun.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,12 @@ class WebGPUExecutable(DeviceExecutable):
         assert isinstance(commands, Recording)
         assert isinstance(run, SlicedGraphRun)
         return commands.slice(run, seconds)
+
+    def maker(self) -> Callable[[], WebGPUExecutable]:
+        """Return a function that makes executables with own buffers of intermediate values."""
+        gpu, compiled, template = self.loaded.gpu, self.compiled, self.loaded.template
+        words, recorder = self.loaded.words, self._recorder
+        return lambda: WebGPUExecutable(LoadedGraph(gpu, compiled, template, words=words), recorder)
 
     def memory_use(self) -> MemoryUse:
         """Return the device buffers of the graph, with their sizes in bytes."""
