@@ -25,11 +25,11 @@ ONES = np.ones((2, 3), np.float32)
 TWOS = ONES * 2
 
 
-def doubling(context: MLContext) -> MLGraph:
-    """y = x + x."""
+def doubling(context: MLContext, label: str = "") -> MLGraph:
+    """y = x + x; graphs of different labels share nothing."""
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", [2, 3])
-    return builder.build_sync({"y": builder.add(x, x)})
+    return builder.build_sync({"y": builder.add(x, x, label=label)})
 
 
 def assert_works(context: MLContext) -> None:

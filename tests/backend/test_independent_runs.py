@@ -137,7 +137,7 @@ def test_nobody_helps_with_long_runs(
 def test_who_is_cancelled_does_not_run(
     context: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = doubling(context), doubling(context)
+    first, second = doubling(context, "first"), doubling(context, "second")
     gate = Gate(first, monkeypatch)
     ran: list[Any] = []
     monkeypatch.setattr(executable_of(second), "new_results", lambda *given: ran.append(given))
@@ -209,7 +209,7 @@ def test_what_waits_fails_before_what_runs_ends(
 def test_one_that_fails_fails_alone(
     context: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good, bad = doubling(context), doubling(context)
+    good, bad = doubling(context, "good"), doubling(context, "bad")
 
     def fail(*given: Any) -> Any:
         raise OperationError("no")

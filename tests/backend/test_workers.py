@@ -56,7 +56,7 @@ def gated(context: MLContext, patch: pytest.MonkeyPatch) -> tuple[MLGraph, Any, 
         begun.set()
         assert go.wait(LONG)
 
-    return before_each_run(doubling(context), act, patch), begun, go
+    return before_each_run(doubling(context, "gated"), act, patch), begun, go
 
 
 @pytest.fixture

@@ -118,6 +118,7 @@ def test_weights_are_mapped(cpu: MLContext, path: Path) -> None:
     b = MLGraphBuilder(cpu)
     graph = b.build_sync({"y": b.add(b.constant(np.ones(9, np.float32)), b.input("x", "float32"))})
     graph.save(path)
+    graph.destroy()
     loaded = cpu.load_graph_sync(path)
     (array,) = recipe_of(loaded).constants.values()
     assert isinstance(base_of(array), mmap.mmap)
@@ -175,8 +176,9 @@ def test_data_types_that_a_context_lacks_are_not_damage(
 ) -> None:
     built(cpu).save(path)
     session = session_of(cpu)
-    types = {**session.supported_types(REGISTRY["clamp"]), "input": ("int32",)}
-    session._types["clamp"] = types
+    clamp = REGISTRY["clamp"]
+    types = {**session.supported_types[clamp], "input": ("int32",)}
+    monkeypatch.setitem(session.supported_types, clamp, types)
     with pytest.raises(NotSupportedError, match="clamp: operand 'input': this context does not"):
         cpu.load_graph_sync(path)
 

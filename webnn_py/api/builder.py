@@ -13,14 +13,13 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.graph_recorder import SessionNodes
 from webnn_py.api.session import session_of
 from webnn_py.api.tensor import MLTensor, memory_of
-from webnn_py.core import convert, dtypes
+from webnn_py.core import convert, dtypes, open_dims
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError, prefix_errors
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.open_dims import OpenSizes
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.progress import BuildProgress, with_progress
-from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory import host_arrays
 from webnn_py.memory.weight_spill import WeightSpill
@@ -84,11 +83,12 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
             raise ValidationError(f"input: name {shown(name)} is not a string with characters")
         name = convert.string(name, "name")
         with prefix_errors(f"input {shown(name)}"):
-            descriptor = _descriptor(data_type, shape)
-            if descriptor.data_type in dtypes.PACKED_4BIT:
-                raise ValidationError(f"data type {descriptor.data_type} is for constants only")
-            given = Descriptor(descriptor.data_type, descriptor.shape)
-            return self._nodes.add_input(name, given)
+            given, sizes = split(data_type, shape)
+            kind = dtypes.check(given)
+            if kind in dtypes.PACKED_4BIT:
+                raise ValidationError(f"data type {kind} is for constants only")
+            dimensions = () if sizes is None else open_dims.shape(sizes, "shape")
+            return self._nodes.add_input(name, Descriptor(kind, dimensions))
 
     def constant(
         self,
@@ -121,7 +121,6 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         with prefix_errors("constant"):
             title = convert.label(name, "name")
             array, held = self._contents(value, data_type, shape)
-            check_dimensions(array.shape, held)
         return self._nodes.add_constant(array, held, title)
 
     def _contents(
@@ -228,10 +227,3 @@ def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
 def keeps_what_it_is_given(builder: MLGraphBuilder) -> bool:
     """Whether constants keep using the memory of the bytes that they are created from."""
     return not builder._nodes.session.engine.has_own_weights
-
-
-def _descriptor(
-    data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int | str] | None
-) -> MLOperandDescriptor:
-    name, sizes = split(data_type, shape)
-    return MLOperandDescriptor(name, () if sizes is None else sizes)

@@ -72,11 +72,15 @@ class CompiledGraph:
             profile_built(session, signature, dict(sizes), prepared.executable)
             return prepared
 
-        self._prepared: LRUCache[Prepared] | None = LRUCache(
-            prepare_and_profile,
-            session.room,
-            lambda prepared: prepared.memory_use(),
-            functools.partial(_go_on_later, session),
+        self._prepared: LRUCache[Prepared] | None = (
+            LRUCache(
+                prepare_and_profile,
+                session.room,
+                lambda prepared: prepared.memory_use(),
+                functools.partial(_go_on_later, session),
+            )
+            if self.is_open
+            else LRUCache(prepare_and_profile, session.room)
         )
         self._signatures: LRUCache[Signature] = LRUCache(
             lambda sizes: signature.at(dict(sizes)), session.room

@@ -9,6 +9,7 @@ from webnn_py.core import dtypes, open_dims
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.ir import Descriptor
 
 
 class MLOperandDescriptor(Suggesting):
@@ -51,6 +52,13 @@ class MLOperandDescriptor(Suggesting):
 
     def __repr__(self) -> str:
         return f"MLOperandDescriptor({self.data_type!r}, {list(self.shape)})"
+
+
+def public_descriptor(descriptor: Descriptor) -> MLOperandDescriptor:
+    """Return a valid data type and shape as an MLOperandDescriptor."""
+    made = MLOperandDescriptor.__new__(MLOperandDescriptor)
+    made._data_type, made._shape = descriptor.data_type, descriptor.shape
+    return made
 
 
 def split(data_type: Any, shape: Any) -> tuple[Any, Any]:

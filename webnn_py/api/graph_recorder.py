@@ -53,13 +53,14 @@ class SessionNodes(NodeList):
             raise InvalidStateError(
                 f"this MLGraphBuilder {self._spent}; a builder builds once: make a new builder"
             )
-        self.session.check_alive()
+        if not self.session.alive:
+            self.session.check_alive()
 
     def check_supported(
         self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
     ) -> None:
         """Raise a NotSupportedError if the context cannot run this operator on these types."""
-        types = self.session.supported_types(op)
+        types = self.session.supported_types[op]
         given = {name: operand for name, operand in operands.items() if operand is not None}
         if op.output_types and not isinstance(op.output_types, str):
             given["output"] = outputs[0]
@@ -110,7 +111,8 @@ class SessionNodes(NodeList):
         self._spent = "has built its graph"
         graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
         self._nodes, self._constants = [], {}
-        return graph.replace(inputs=_needed_inputs(graph))
+        needed = _needed_inputs(graph)
+        return graph if len(needed) == len(graph.inputs) else graph.replace(inputs=needed)
 
 
 def _needed_inputs(graph: Graph) -> list[Value]:

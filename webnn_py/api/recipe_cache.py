@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from webnn_py.core.gil_yield import checkpoints
-from webnn_py.engines.base import Executable
+from webnn_py.core.gil_yield import checkpoint
+from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.ir import Array, Graph, Value
 
@@ -41,9 +41,14 @@ class CompiledRecipe:
 
 
 class RecipeCache:
-    """Weak cache of compiled recipes; several threads may use it."""
+    """Weak cache of compiled recipes; several threads may use it.
 
-    def __init__(self) -> None:
+    Args:
+        engine: Engine that compiles the recipes.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._compiled: weakref.WeakValueDictionary[_Contents, CompiledRecipe]
         self._compiled = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
@@ -53,19 +58,27 @@ class RecipeCache:
         with self._lock:
             if not self._compiled:
                 return None
-        return self._compiled.get(_Contents(recipe))
+        return self._compiled.get(self._key(recipe))
 
     def add(self, compiled: CompiledRecipe) -> None:
         """Add a compiled recipe for as long as graphs refer to it."""
         with self._lock:
-            self._compiled[_Contents(compiled.recipe)] = compiled
+            self._compiled[self._key(compiled.recipe)] = compiled
+
+    def _key(self, recipe: Graph) -> _Contents:
+        return _Contents(recipe, self._engine.rewrites_by)
 
 
 class _Contents:
-    """Recipe that is compared by structure and by the bytes of its constants."""
+    """Recipe that is compared by structure and by the bytes of its constants.
 
-    def __init__(self, recipe: Graph) -> None:
-        self._structure = _structure(recipe)
+    Args:
+        recipe: The recipe.
+        rewrites_by: Key of what else the result depends on, such as tuned tiles of the device.
+    """
+
+    def __init__(self, recipe: Graph, rewrites_by: str) -> None:
+        self._structure = rewrites_by, *_structure(recipe)
         self._hash = hash(self._structure)
         self._constants = tuple(recipe.constants.values())
 
@@ -80,17 +93,16 @@ class _Contents:
 
 
 def _structure(recipe: Graph) -> tuple[Any, ...]:
-    """Return everything of a recipe but the contents of constants; options as text.
-
-    As text 0.0, -0.0, 0 and False differ.
-    """
+    """Return everything of a recipe but the contents of constants."""
     ends = (*recipe.inputs, *recipe.constants)
     numbers: dict[Value | None, int] = {value: number for number, value in enumerate(ends)}
     nodes = []
     for node in recipe.nodes:
         operands = [numbers.get(value, -1) for value in node.inputs]
         outputs = [(value.data_type, value.shape) for value in node.outputs]
-        nodes.append((node.op, *operands, repr(node.given), *outputs, node.label))
+        nodes.append(
+            (node.op, *operands, *map(_distinct, node.given.values()), *outputs, node.label)
+        )
         for value in node.outputs:
             numbers[value] = len(numbers)
     results = [(name, numbers[value]) for name, value in recipe.outputs]
@@ -98,13 +110,22 @@ def _structure(recipe: Graph) -> tuple[Any, ...]:
     return len(recipe.inputs), *named, *nodes, *results
 
 
+def _distinct(value: Any) -> Hashable:
+    """Return an option in a form in which 0.0, -0.0, 0 and False differ."""
+    if isinstance(value, tuple):
+        return tuple(map(_distinct, value))
+    return type(value), value.hex() if isinstance(value, float) else value
+
+
 def _same_bytes(first: Array, second: Array) -> bool:
     """Whether arrays of one data type and shape have the same bytes."""
     if first is second:
         return True
     one, other = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (first, second))
-    starts = checkpoints(range(0, one.size, COMPARED_BYTES))
-    return all(
-        np.array_equal(one[start : start + COMPARED_BYTES], other[start : start + COMPARED_BYTES])
-        for start in starts
-    )
+    for start in range(0, one.size, COMPARED_BYTES):
+        if start:
+            checkpoint()
+        end = start + COMPARED_BYTES
+        if not np.array_equal(one[start:end], other[start:end]):
+            return False
+    return True

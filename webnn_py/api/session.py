@@ -90,6 +90,7 @@ class Session:
         independent: Pool of awaited runs that need no order.
         queue: Queue that orders the context's work.
         recipes: Compiled recipes, which equal graphs share.
+        supported_types: Supported data types of an operator's operands, by operator.
         lost: Completion with the reason for the loss of the context.
         alive: Whether the context can be used; cheaper to read than `lost`. See `check_alive`.
     """
@@ -109,8 +110,8 @@ class Session:
         # On a CPU, the reference engine runs the operators that the engine does not support.
         helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
         self._engines = (engine, ReferenceEngine()) if helps else (engine,)
-        self._types: dict[str, TypesByOperand] = {}
-        self.recipes = RecipeCache()
+        self.supported_types = _SupportedTypes(self._last_engine)
+        self.recipes = RecipeCache(engine)
         # Share derived arrays, as a device engine uploads each constant array once, by identity.
         self._share: Derive = derive_anew if engine.device is None else SharedResults()
         self._forked = False
@@ -204,12 +205,6 @@ class Session:
     def limits(self) -> EngineLimits:
         """Return the limits on every tensor of this context."""
         return self._last_engine.limits()
-
-    def supported_types(self, op: Operator) -> TypesByOperand:
-        """Return the supported data types of an operator's operands; cached by operator name."""
-        if op.name not in self._types:
-            self._types[op.name] = self._last_engine.supported_types(op)
-        return self._types[op.name]
 
     def optimize_open(self, recipe: Graph) -> Graph:
         """Run the engine's passes that support open dimensions on a recipe that has some."""
@@ -385,6 +380,18 @@ class Session:
             workers.submit(work, fail, afterwards)
         except ContextLostError as error:
             fail(error)
+
+
+class _SupportedTypes(dict[Operator, TypesByOperand]):
+    """Cache of the data types that an engine supports, by operator."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def __missing__(self, op: Operator) -> TypesByOperand:
+        found = self[op] = self._engine.supported_types(op)
+        return found
 
 
 class SessionOwner:

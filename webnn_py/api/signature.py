@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.descriptor import MLOperandDescriptor, public_descriptor
 from webnn_py.api.input_shapes import given_shapes
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor
@@ -140,7 +140,7 @@ class Signature:
         """Return the "inputs" or "outputs" as a read-only mapping to MLOperandDescriptors."""
         descriptors: Mapping[str, Descriptor] = getattr(self, kind)
         return MappingProxyType(
-            {name: MLOperandDescriptor(d.data_type, d.shape) for name, d in descriptors.items()}
+            {name: public_descriptor(given) for name, given in descriptors.items()}
         )
 
     @convert_memory_errors

@@ -16,7 +16,7 @@ def support_limits(session: Session) -> dict[str, Any]:
     anything = _tensor_limits(ANY, 0, bounds.max_rank)
     operators: dict[str, Any] = {}
     for op in REGISTRY.values():
-        types = session.supported_types(op)
+        types = session.supported_types[op]
         members = {
             name: _tensor_limits(types[name], *limits.rank_range)
             for name, limits in op.limits.items()

@@ -181,8 +181,8 @@ def did_you_mean(text: object, choices: Iterable[str], others: Mapping[str, str]
 class Suggesting:
     """Base class whose errors name the attribute or option that was probably meant.
 
-    It checks the options of `__init__` and of methods with keyword-only options; other methods are
-    called too often.
+    It checks the options of `__init__`, if it has any, and of methods with keyword-only options;
+    other methods are called too often.
     """
 
     __slots__ = ()
@@ -192,8 +192,10 @@ class Suggesting:
         for name, member in [*vars(cls).items()]:
             if not inspect.isfunction(member) or (name.startswith("_") and name != "__init__"):
                 continue
-            kinds = [parameter.kind for parameter in inspect.signature(member).parameters.values()]
-            if name == "__init__" or inspect.Parameter.KEYWORD_ONLY in kinds:
+            parameters = inspect.signature(member).parameters.values()
+            has_defaults = any(one.default is not one.empty for one in parameters)
+            keyword_only = any(one.kind is one.KEYWORD_ONLY for one in parameters)
+            if keyword_only or (name == "__init__" and has_defaults):
                 setattr(cls, name, suggest_options(member))
 
     if not TYPE_CHECKING:

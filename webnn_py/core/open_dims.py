@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from webnn_py.core import convert
-from webnn_py.core.dimensions import MLDimension, is_dimension, multiple_of, named, symbols_of
+from webnn_py.core.dimensions import (
+    MLDimension,
+    is_dimension,
+    is_open,
+    multiple_of,
+    named,
+    symbols_of,
+)
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION, Range, Symbol
@@ -26,20 +33,21 @@ def shape(value: object, what: str) -> Shape:
 
     A name has no bounds until a builder binds it; -1 is an open dimension without a name.
     """
-    return tuple(_dimension(item, what) for item in convert.items(value, what))
+    return convert.size_list([_dimension(item, what) for item in convert.items(value, what)], what)
 
 
-def _dimension(item: object, what: str) -> int:
+def _dimension(item: object, what: str) -> object:
+    """Return the open dimension that a name or -1 stands for, any other item as it is."""
     if isinstance(item, str):
-        return cast(int, named(_name(item, what), *ANY_SIZE))
+        return named(_name(item, what), *ANY_SIZE)
     if isinstance(item, numbers.Integral) and item == -1:
-        return cast(int, named(_ANONYMOUS, *ANY_SIZE))
+        return named(_ANONYMOUS, *ANY_SIZE)
     if item is None:
         raise ValidationError(
             f"{what}: got None, expected a size; one that is open has a name, such as 'batch', or"
             " is -1"
         )
-    return convert.size(item, what)
+    return item
 
 
 def _name(value: object, what: str) -> str:
@@ -76,7 +84,7 @@ class OpenSizes:
         Raises:
             ValidationError: It has a dimension of another builder.
         """
-        if not any(is_dimension(size) for size in shape):
+        if not is_open(shape):
             return shape
         return tuple(self._bound(size) for size in shape)
 

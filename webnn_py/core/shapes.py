@@ -37,10 +37,11 @@ def check_dimensions(shape: Sequence[int], data_type: str) -> None:
             )
     if len(shape) > MAX_RANK:
         raise ValidationError(f"shape {shown(list(shape))}: rank {len(shape)} is over {MAX_RANK}")
-    if math.prod(shape) > MAX_DIMENSION:
+    elements = math.prod(shape)
+    if elements > MAX_DIMENSION:
         raise ValidationError(f"shape {shown(list(shape))} has over {MAX_DIMENSION} elements")
-    size = dtypes.byte_length(data_type, shape)
-    if size > MAX_BYTE_LENGTH:
+    if elements * dtypes.DTYPES[data_type].bits > 8 * MAX_BYTE_LENGTH:
+        size = dtypes.byte_length(data_type, shape)
         raise ValidationError(
             f"shape {shown(list(shape))} takes {size} bytes, over {MAX_BYTE_LENGTH}"
         )

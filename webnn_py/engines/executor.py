@@ -346,6 +346,11 @@ class PlainMemoryExecutable(HostExecutable):
         if alone is not None:
             self._alone = PlainMemoryExecutable(alone, self._engine, self._nodes)
 
+    def maker(self) -> Callable[[], PlainMemoryExecutable]:
+        """Return a function that makes other wrappers of the same executable."""
+        executable, engine, nodes = self._executable, self._engine, self._nodes
+        return lambda: PlainMemoryExecutable(executable, engine, nodes)
+
     def ran(self, seconds: float) -> None:
         """Note the duration of a run, here and in the wrapped executable."""
         super().ran(seconds)

@@ -172,7 +172,7 @@ class Graph:
     @functools.cached_property
     def open_sizes(self) -> Mapping[str, Symbol]:
         """The open sizes by name, which are bound when the graph runs."""
-        return MappingProxyType(symbols_of(value.shape for value in self.inputs))
+        return MappingProxyType(symbols_of([value.shape for value in self.inputs]))
 
     @functools.cached_property
     def results(self) -> frozenset[Value]:

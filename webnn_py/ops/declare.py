@@ -18,10 +18,10 @@ from typing import Any, ParamSpec, cast
 from webnn_py.core import convert
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.ir import Descriptor
-from webnn_py.ops.apply import apply
-from webnn_py.ops.operand import Inferred, MLOperand
+from webnn_py.ops.operand import MLOperand, apply
 from webnn_py.ops.registry import (
     REGISTRY,
+    Inferred,
     Limits,
     Operator,
     Reduce,

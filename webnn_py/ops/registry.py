@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from webnn_py.core.shapes import MAX_RANK
-from webnn_py.ir import Node, Value
-from webnn_py.ops.operand import Inferred
+from webnn_py.ir import Descriptor, Node, Value
 
 TypesByOperand = Mapping[str, tuple[str, ...]]
 """Data types by the name of an operand, or by "output"."""
@@ -22,21 +21,34 @@ class Limits:
 
     Attributes:
         types: Allowed data types, or the name of the operand whose type it must share.
-        rank: Lowest and highest allowed rank, both inclusive; one number stands for both.
+        rank_range: Lowest and highest allowed rank, both inclusive. The argument `rank` may be one
+            number, which stands for both.
     """
 
     types: tuple[str, ...] | str
-    rank: tuple[int, int] | int = (0, MAX_RANK)
+    rank: InitVar[tuple[int, int] | int] = (0, MAX_RANK)
+    rank_range: tuple[int, int] = field(init=False)
 
-    @property
-    def rank_range(self) -> tuple[int, int]:
-        """Lowest and highest allowed rank."""
-        return rank_range(self.rank)
+    def __post_init__(self, rank: tuple[int, int] | int) -> None:
+        object.__setattr__(self, "rank_range", rank_range(rank))
 
 
 def rank_range(rank: tuple[int, int] | int) -> tuple[int, int]:
     """Return the lowest and highest rank; one number stands for both."""
     return (rank, rank) if isinstance(rank, int) else rank
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The result of an operator's inference.
+
+    Attributes:
+        outputs: The outputs' data types and shapes.
+        attrs: Inferred options, as in `Node.inferred`.
+    """
+
+    outputs: tuple[Descriptor, ...]
+    attrs: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from webnn_py.ir import Descriptor, Graph, verify
-from webnn_py.ops.apply import infer_node
+from webnn_py.ops.operand import infer_node
 from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import Points, done, finished, promising, raised
 from webnn_py.api.deferred_run import in_turn
-from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.descriptor import MLOperandDescriptor, public_descriptor
 from webnn_py.api.profile import MLProfile, measured, run_count
 from webnn_py.api.programs.program_arguments import by_name, given_arguments, named_arguments
 from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence, Recorder
@@ -81,9 +81,7 @@ class MLProgram(Unpicklable, Suggesting):
             found = {a.name: a.descriptor for a in self._executable.plan.arguments}
         else:
             found = {str(slot.name): slot.descriptor for slot in self._recorder.arguments}
-        return MappingProxyType(
-            {name: MLOperandDescriptor(d.data_type, d.shape) for name, d in found.items()}
-        )
+        return MappingProxyType({name: public_descriptor(given) for name, given in found.items()})
 
     def argument(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime.device_template import LoadedTemplate, Words
+from webnn_py.engines.webgpu.runtime.device_template import AtSizes, LoadedTemplate
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
@@ -40,10 +40,11 @@ class LoadedGraph:
         compiled: The compiled graph.
         template: The parts that all sizes share.
         buffers: Buffers of intermediate values shared with other graphs; None for own ones.
-        words: Location of the kernels' size words, if they are uploaded already.
+        at_sizes: The parts that another graph of the same sizes has made already.
 
     Attributes:
         template: The parts that all sizes share.
+        at_sizes: The parts that graphs of the same sizes share.
         words: Location of the kernels' size words.
     """
 
@@ -53,7 +54,7 @@ class LoadedGraph:
         compiled: Compiled,
         template: LoadedTemplate,
         buffers: RunBuffers | None = None,
-        words: Words | None = None,
+        at_sizes: AtSizes | None = None,
     ) -> None:
         self.gpu = gpu
         self.compiled = compiled
@@ -77,22 +78,23 @@ class LoadedGraph:
         )
         self._twins: list[LoadedGraph] = []
         self._costs: Any = None
-        self._check_sizes()
-        self.words = template.place_words(compiled.words) if words is None else words
+        self.at_sizes = self._at_sizes() if at_sizes is None else at_sizes
+        self.words = self.at_sizes.words
         self._groups = template.groups(self.words, self._pool())
         self._inner = self._bind_inner()
 
-    def _check_sizes(self) -> None:
-        """Check early that inputs and outputs fit into buffers, before the first run."""
+    def _at_sizes(self) -> AtSizes:
+        """Check early, before the first run, that all tensors fit into buffers; place the words."""
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
             self.gpu.check_size(buffer_bytes(value), f"a tensor {Descriptor.__str__(value)}")
+        sizes = self.compiled.template.buffer_sizes(self.compiled.value_sizes())
+        return AtSizes(self.template.place_words(self.compiled.words), sizes)
 
     def _pool(self) -> list[Any]:
         """Return the buffers of intermediate values."""
-        sizes = self.compiled.template.buffer_sizes(self.compiled.value_sizes())
         return [
             self._buffers.get(slot, size, f"intermediate {slot}")
-            for slot, size in checkpoints(enumerate(sizes))
+            for slot, size in checkpoints(enumerate(self.at_sizes.buffer_bytes))
         ]
 
     def _bind_inner(self) -> dict[int, Any]:
@@ -116,7 +118,7 @@ class LoadedGraph:
         with self._lock:
             if self._twins:
                 return self._twins.pop()
-        return LoadedGraph(self.gpu, self.compiled, self.template, words=self.words)
+        return LoadedGraph(self.gpu, self.compiled, self.template, at_sizes=self.at_sizes)
 
     def return_twin(self, twin: LoadedGraph) -> None:
         """Return a twin of `borrow_twin` for reuse; the device queue orders its next run."""

@@ -56,6 +56,19 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class AtSizes:
+    """What the graphs of a template for the same sizes share.
+
+    Attributes:
+        words: The location of the words.
+        buffer_bytes: Bytes of each buffer of intermediate values.
+    """
+
+    words: Words
+    buffer_bytes: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch.
 

@@ -81,8 +81,10 @@ class WebGPUExecutable(DeviceExecutable):
     def maker(self) -> Callable[[], WebGPUExecutable]:
         """Return a function that makes executables with own buffers of intermediate values."""
         gpu, compiled, template = self.loaded.gpu, self.compiled, self.loaded.template
-        words, recorder = self.loaded.words, self._recorder
-        return lambda: WebGPUExecutable(LoadedGraph(gpu, compiled, template, words=words), recorder)
+        at_sizes, recorder = self.loaded.at_sizes, self._recorder
+        return lambda: WebGPUExecutable(
+            LoadedGraph(gpu, compiled, template, at_sizes=at_sizes), recorder
+        )
 
     def memory_use(self) -> MemoryUse:
         """Return the device buffers of the graph, with their sizes in bytes."""
