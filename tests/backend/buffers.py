@@ -9,7 +9,7 @@ import wgpu
 
 from tests.internals import context_of
 from webnn_py import MLCommandEncoder, MLContext, MLGraph
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import device_of
+from webnn_py.engines.webgpu.runtime.fallback import device_of
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.backend.webgpu import WAITING
 from tests.graphs import awaited
 from tests.internals import engine_of
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.engines.webgpu.runtime.constants import SHARED_BUFFER_WEIGHT_BYTES
 from webnn_py.engines.webgpu.runtime.devices import buffer_init, device
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import LargeConstants
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
 KINDS = ("float32", "float16", "uint8", "int64")
 SIZE = SHARED_BUFFER_WEIGHT_BYTES + 3

@@ -20,6 +20,7 @@ from tests.backend.buffers import (
     tripling,
 )
 from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
+from tests.backend.webgpu import WEBGPU, CommandBuffer
 from tests.graphs import awaited, doubling
 from tests.internals import engine_of, session_of
 from tests.loops import Run
@@ -36,11 +37,10 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime import fallback
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import unobserved
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer
 from webnn_py.ordering.operation import Operation
 
 
@@ -105,7 +105,7 @@ def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.Monk
         read(self, *given)
 
     monkeypatch.setattr(Staging, "read", noted)
-    for kind in (native.BufferMapping, fallback.BufferMapping):
+    for kind in (WEBGPU.BufferMapping, fallback.BufferMapping):
         monkeypatch.setattr(kind, "look_for", lambda mapping, seconds: soon)
     made = tensor(gpu, ONES)
     np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)

@@ -28,6 +28,7 @@ from tests.backend.faulty_driver import (
     missing,
 )
 from tests.backend.tensors import tensor
+from tests.backend.webgpu import BufferMapping
 from tests.graphs import ONES, assert_awaits, doubling
 from tests.processes import ROOT
 from webnn_py import (
@@ -40,7 +41,6 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 
 LONG = 20.0
 LARGE = [1 << 14, 1 << 13]

@@ -28,7 +28,7 @@ from webnn_py import (
     ml,
 )
 from webnn_py.api.graph import compiled_of
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import device_of
+from webnn_py.engines.webgpu.runtime.fallback import device_of
 
 
 @pytest.fixture(autouse=True)

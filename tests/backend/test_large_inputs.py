@@ -12,14 +12,13 @@ import pytest
 import wgpu
 
 from tests.backend.tensors import adding, tensor
+from tests.backend.webgpu import WAITING, WEBGPU
 from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of, set_policy
 from tests.loops import cancel_after, pause, under_asyncio
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, ml
 from webnn_py.core.completion import runs_event_loop
 from webnn_py.engines.webgpu.runtime.devices.staging import _Pool
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
 pytestmark = pytest.mark.skipif(not WAITING.is_available, reason="needs mapped buffers")
 
@@ -51,13 +50,13 @@ def made(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of what goes by way of the device's queue."""
     found: list[int] = []
-    write = native.write_buffer
+    write = WEBGPU.write_buffer
 
     def writing(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
         found.append(contents.nbytes)
         write(queue, buffer, offset, contents)
 
-    monkeypatch.setattr(native, "write_buffer", writing)
+    monkeypatch.setattr(WEBGPU, "write_buffer", writing)
     return found
 
 

@@ -23,6 +23,7 @@ import pytest
 from tests.backend import joined
 from tests.backend.program_cases import X, mixed
 from tests.backend.tensors import tensor
+from tests.backend.webgpu import WEBGPU
 from tests.graphs import ONES, assert_awaits, build, doubling
 from tests.internals import engine_of, session_of, storage_of
 from tests.processes import run_alone
@@ -45,7 +46,6 @@ from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
 ROUNDS = int(os.environ.get("WEBNN_RANDOM_CASES", "1"))
 WAYS: dict[str, Callable[[MLContext], None]] = {
@@ -280,7 +280,7 @@ def test_a_profile_whose_device_is_destroyed_as_a_step_ends(
     def map_and_destroy(staging: Staging, buffer: Any) -> None:
         map_(staging, buffer)
         device.destroy()
-        native.is_lost(witness)  # wgpu-native destroys its buffers as somebody looks
+        WEBGPU.is_lost(witness)  # wgpu-native destroys its buffers as somebody looks
 
     monkeypatch.setattr(Staging, "map", map_and_destroy)
     with pytest.raises(ContextLostError, match="destroy"):

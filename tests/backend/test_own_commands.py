@@ -15,14 +15,13 @@ import wgpu
 
 from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import ONES, SHAPE
+from tests.backend.webgpu import RECORDING, WEBGPU, DispatchCommands, Encoder
 from tests.internals import engine_of
 from tests.processes import run_alone
 from webnn_py import MLContext, ml
+from webnn_py.engines.webgpu.runtime import fallback
 from webnn_py.engines.webgpu.runtime.device_graph import record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands, Encoder
 
 ENCODERS = ("encoder", "plain_encoder")
 
@@ -75,9 +74,9 @@ def test_waiting_for_long_makes_none(gpu: MLContext, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fallback, "LIVENESS_CHECK_SECONDS", -1.0)
     monkeypatch.setattr(fallback, "check_alive", seen.append)
     buffer = gpu.device.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ)
-    looks, look = itertools.count(), native.BufferMapping.look
-    monkeypatch.setattr(native.BufferMapping, "look", lambda m: next(looks) > 3 and look(m))
-    native.mapping(gpu.device, buffer).wait()
+    looks, look = itertools.count(), WEBGPU.BufferMapping.look
+    monkeypatch.setattr(WEBGPU.BufferMapping, "look", lambda m: next(looks) > 3 and look(m))
+    WEBGPU.mapping(gpu.device, buffer).wait()
     assert next(looks) > 4
     assert not seen
 
@@ -107,7 +106,7 @@ def end_before_a_mapping() -> None:
     device = ml.create_context_sync(device_type="gpu").device
     usage = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
     buffer = device.create_buffer(size=4, usage=usage)
-    native.mapping(device, buffer)
+    WEBGPU.mapping(device, buffer)
     vars(sys)["kept"] = buffer
 
 

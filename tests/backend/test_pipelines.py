@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.backend.webgpu import WEBGPU
 from tests.graphs import normal
 from tests.internals import engine_of, executable_of
 from tests.interrupts import Interrupt, interrupted, is_call
@@ -23,9 +24,12 @@ from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 from webnn_py.engines.webgpu.runtime import engine
 from webnn_py.engines.webgpu.runtime.devices import pipelines
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
 KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
+
+
+def new_cache(device: Any) -> PipelineCache:
+    return PipelineCache(device, WEBGPU)
 
 
 class Counting:
@@ -55,7 +59,7 @@ def device(gpu: MLContext) -> Counting:
 
 
 def test_each_code_is_compiled_once(device: Counting) -> None:
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i % 5))) for i in range(20)]
     made = cache.get_all(kernels)
     assert device.made == 5
@@ -76,7 +80,7 @@ def test_what_another_thread_is_at_is_waited_for(device: Counting) -> None:
             return super().create_compute_pipeline(**arguments)
 
     held = Held(device)
-    cache, key = PipelineCache(held), PipelineKey(KERNEL.format(1))
+    cache, key = new_cache(held), PipelineKey(KERNEL.format(1))
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(cache.get_all, [("one", key)])
         assert begun.wait(10)
@@ -87,7 +91,7 @@ def test_what_another_thread_is_at_is_waited_for(device: Counting) -> None:
 
 
 def test_several_threads_make_them(device: Counting) -> None:
-    PipelineCache(device).get_all((f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(50))
+    new_cache(device).get_all((f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(50))
     several = (os.cpu_count() or 1) > 1
     assert (threading.current_thread().name in device.threads) != several
 
@@ -103,12 +107,12 @@ def test_there_is_other_work_meanwhile(device: Counting) -> None:
             return super().create_compute_pipeline(**arguments)
 
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(4)]
-    PipelineCache(Waiting(device)).get_all(kernels, other.set)
+    new_cache(Waiting(device)).get_all(kernels, other.set)
     assert waited == [True] * 4
 
 
 def test_what_was_begun_is_not_made_again(device: Counting) -> None:
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(6)]
     for name, key in (*kernels[3:], *kernels[3:]):
         cache.begin(name, key)
@@ -120,7 +124,7 @@ def test_what_was_begun_is_not_made_again(device: Counting) -> None:
 
 
 def test_a_failure_of_what_was_begun_is_told_to_who_asks(device: Counting) -> None:
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     kernels = [("broken", PipelineKey("fn main() { nonsense }"))]
     cache.begin(*kernels[0])
     with pytest.raises(OperationError, match="compiling the kernel broken"):
@@ -174,11 +178,11 @@ def test_work_that_fails_meanwhile_ends_it(device: Counting) -> None:
 
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(9)]
     with pytest.raises(OperationError, match="out of memory"):
-        PipelineCache(device).get_all(kernels, fail)
+        new_cache(device).get_all(kernels, fail)
 
 
 def test_the_kernel_that_fails_is_named(device: Counting) -> None:
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(9)]
     kernels[6] = ("broken", PipelineKey("fn main() { nonsense }"))
     with pytest.raises(OperationError, match="compiling the kernel broken"):
@@ -189,7 +193,7 @@ def test_the_kernel_that_fails_is_named(device: Counting) -> None:
 
 def test_what_was_begun_and_waits_is_taken_or_left(device: Counting) -> None:
     """Who wants a pipeline does not wait for the threads that have it in their queue."""
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     held = threading.Event()
     for _ in range(pipelines.MAX_EARLY_COMPILE_THREADS):
         cache._early.submit(lambda: bool(held.wait(LONG)), lambda error: None)
@@ -213,7 +217,7 @@ def test_what_was_begun_and_waits_is_made_in_its_turn(
     """The longest first, which others would wait for at the end, whether they were begun or not."""
     monkeypatch.setattr(pipelines, "MAX_COMPILE_THREADS", 1)
     monkeypatch.setattr(pipelines, "MAX_EARLY_COMPILE_THREADS", 1)
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(10**i))) for i in range(6)]
     held, holding = threading.Event(), threading.Event()
 
@@ -236,7 +240,7 @@ def test_of_what_waits_the_longest_is_begun_first(
     device: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "MAX_EARLY_COMPILE_THREADS", 1)
-    cache = PipelineCache(device)
+    cache = new_cache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(10**i))) for i in range(4)]
     held = threading.Event()
     cache._early.submit(lambda: bool(held.wait(LONG)), lambda error: None)
@@ -252,13 +256,13 @@ def test_only_kernels_written_here_are_known_to_end(
 ) -> None:
     """Programs are of files, and of kernels that users write: their loops count rounds."""
     made: list[str] = []
-    ending = native.module_of_ending_loops
+    ending = WEBGPU.module_of_ending_loops
 
     def counting(device: Any, code: str, label: str) -> Any:
         made.append(code)
         return ending(device, code, label)
 
-    monkeypatch.setattr(native, "module_of_ending_loops", counting)
+    monkeypatch.setattr(WEBGPU, "module_of_ending_loops", counting)
     with ml.create_context_sync(device_type="gpu") as context:
         b = MLGraphBuilder(context)
         x, w = b.input("x", "float32", [1, 3, 9, 9]), b.constant(normal(7, 3, 3, 3))
@@ -281,7 +285,7 @@ def test_code_that_is_refused_where_loops_end(gpu: MLContext) -> None:
 def test_loops_that_shall_count_their_rounds_do(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "module_of_ending_loops", lambda *_: pytest.fail("they do not"))
+    monkeypatch.setattr(WEBGPU, "module_of_ending_loops", lambda *_: pytest.fail("they do not"))
     code = f"@compute @workgroup_size(1) fn main() {{\n  {COUNTED_LOOP_MARK}\n}}"
     (made,) = engine_of(gpu).gpu.pipelines.get_all([("counted", PipelineKey(code, ends=True))])
     assert made is not None
@@ -291,7 +295,7 @@ def test_what_is_interrupted_is_made_by_who_asks_next(device: Counting) -> None:
     """Also where that comes just before it would have been made: others waited for ever."""
 
     def interrupt_each() -> None:
-        cache = PipelineCache(device)
+        cache = new_cache(device)
         number, came = 0, True
         while came:
             code = KERNEL.format(number)

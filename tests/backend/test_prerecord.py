@@ -14,6 +14,7 @@ import pytest
 import wgpu
 
 from tests.backend.buffers import buffer_of
+from tests.backend.webgpu import Encoder
 from tests.graphs import awaited, doubling, normal
 from tests.internals import engine_of, executable_of, prepared_for, set_policy, settle
 from webnn_py import (
@@ -29,7 +30,6 @@ from webnn_py import (
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.prerecord import RunCommands, RunPrerecorder
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import Encoder
 
 X = normal(2, 3)
 TWO = np.asarray(2, np.float32)

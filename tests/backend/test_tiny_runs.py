@@ -14,12 +14,12 @@ import wgpu
 
 from tests.backend.buffers import empty_buffer
 from tests.backend.tensors import tensor
+from tests.backend.webgpu import BufferMapping
 from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of, executable_of, set_policy, settle
 from tests.loops import Run, cancel_after, pause, together
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging
-from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 import wgpu
 
 from tests.backend.buffers import empty_buffer
+from tests.backend.webgpu import FREEING
 from tests.graphs import ONES, doubling
 from tests.internals import engine_of, executable_of, set_policy, settle
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, ml
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import FREEING
 
 
 def unsubmitted() -> int:

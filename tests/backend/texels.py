@@ -10,8 +10,8 @@ import wgpu
 from tests.backend.buffers import run_recorded
 from tests.graphs import build
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand
+from webnn_py.engines.webgpu.runtime.fallback import device_of
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import device_of
 
 USAGE = wgpu.TextureUsage
 EVERY = USAGE.TEXTURE_BINDING | USAGE.STORAGE_BINDING | USAGE.COPY_SRC | USAGE.COPY_DST

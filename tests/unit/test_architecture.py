@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,13 +34,16 @@ LAYERS = (
 # Where a library that is heavy or replaceable may be imported.
 LIBRARIES = {
     "wgpu": ("engines.webgpu.runtime",),
+    "wgpudawn": ("engines.webgpu.runtime.dawn",),
     "onnxruntime": ("engines.onnxruntime",),
     "openvino": ("engines.openvino",),
     "onnx": ("onnx", "engines.onnx_lowering", "engines.onnxruntime", "engines.openvino"),
 }
 
-OF_PRIVATE = ("engines.webgpu.runtime.wgpu_native",)
-"""Where what is private in wgpu, and in cffi, is used."""
+IMPLEMENTATIONS = ("engines.webgpu.runtime.wgpu_native", "engines.webgpu.runtime.dawn")
+"""Where what is private in a library of WebGPU is used; only `webgpu_api` finds them, by name."""
+OF_PRIVATE = (*IMPLEMENTATIONS, "engines.webgpu.runtime.webgpu_h")
+"""Where the C interface, and what is private in cffi, is used."""
 OF_WGPU = ("engines.webgpu.runtime",)
 """Where objects of wgpu's are used."""
 
@@ -114,6 +118,23 @@ def test_libraries_stay_in_their_rooms(library: str) -> None:
     assert not strays, f"{library} is imported by {sorted(strays)}"
 
 
+@pytest.mark.parametrize("room", IMPLEMENTATIONS)
+def test_an_implementation_of_webgpu_is_imported_by_none(room: str) -> None:
+    users = {
+        module
+        for module in MODULES
+        if not within(module, (room,))
+        and any(within(name, (room,)) for name in own_imports(module))
+    }
+    assert not users, f"{room} is imported by {sorted(users)}"
+
+
+def test_a_short_implementation() -> None:
+    """What a second library needs beyond the public API is little."""
+    lines = [path.read_text().count("\n") for path in (ROOT / PACKAGE).rglob("dawn/*.py")]
+    assert 0 < sum(lines) <= 400
+
+
 def private_uses(source: str) -> set[str]:
     """Where a module reaches into others' objects, or into wgpu's modules."""
     found = set()
@@ -125,8 +146,8 @@ def private_uses(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("wgpu"):
             found.add(str(node.module))
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.startswith("wgpu.")}
-        elif isinstance(node, ast.Constant) and str(node.value).startswith("wgpu.backends"):
+            found |= {alias.name for alias in node.names if re.match(r"wgpu(dawn)?\.", alias.name)}
+        elif isinstance(node, ast.Constant) and re.match(r"wgpu(dawn)?\.backends", str(node.value)):
             found.add(str(node.value))
     return found
 
@@ -149,6 +170,9 @@ def test_private_uses_are_seen() -> None:
         "from wgpu.backends.wgpu_native import lib",
         "def f(): import wgpu._classes as c",
         "import_module('wgpu.backends.wgpu_native')",
+        "from wgpudawn.backends.dawn import lib",
+        "import wgpudawn.backends",
+        "import_module('wgpudawn.backends.dawn')",
     ):
         assert private_uses(use), use
     assert not private_uses("import wgpu; self._device; x.__class__.__name__; cls._made; x.y")

@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("wgpu")
 
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
+from webnn_py.engines.webgpu.runtime import fallback
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
     CALLING,
@@ -258,7 +259,7 @@ def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> 
 def test_handles_of_another_kind(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for capability in ALL:
         monkeypatch.setattr(capability, "missing", None)
-    native.check_handles(SimpleNamespace(_internal=handle))
+    native.prepare(SimpleNamespace(_internal=handle))
     assert [c for c in ALL if c.is_available] == [OBSERVING, FORKING, CALLING]
 
 

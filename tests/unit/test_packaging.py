@@ -25,7 +25,7 @@ OWN = {"webnn_py", "samples", "benchmarks", "tests", "spec"}
 DISTRIBUTIONS = {"PIL": "pillow", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
 # Modules that are looked for and done without.
 OPTIONAL = {
-    "webnn_py": {"PIL", "rich", "onnx", "onnxruntime", "openvino"},
+    "webnn_py": {"PIL", "rich", "onnx", "onnxruntime", "openvino", "wgpudawn"},
     "samples": {"torch"},
     "benchmarks": {"torch", "webnn", "wonnx"},
 }
@@ -132,13 +132,16 @@ def test_the_demo_installs_what_it_shows() -> None:
 def test_optional_features_are_extras() -> None:
     assert installed(EXTRAS["onnx"]) == {"onnx"}
     assert installed(EXTRAS["ort"]) == {"onnx", "onnxruntime"}
+    assert installed(EXTRAS["dawn"]) == {"wgpudawn"}
     assert installed(EXTRAS["openvino"]) == {"onnx", "openvino"}
     assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "openvino", "pillow", "rich"}
 
 
 def test_the_oldest_versions_that_are_declared_are_those_that_are_checked() -> None:
     rows = [*PROJECT["dependencies"], *(row for rows in EXTRAS.values() for row in rows)]
-    declared = {tuple(row.split(">=")) for row in rows if row.split(">=")[0] in MIN_VERSIONS}
+    declared = {
+        tuple(parts) for row in rows if (parts := re.split("[>=]=", row))[0] in MIN_VERSIONS
+    }
     assert declared == set(MIN_VERSIONS.items())
 
 

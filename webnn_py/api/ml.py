@@ -21,7 +21,7 @@ from webnn_py.engines.registry import OTHER_NAMES, engine_names, make_engine
 
 DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)
 POWER_PREFERENCES: tuple[str, ...] = typing.get_args(MLPowerPreference)
-GPU_ENGINES = ("auto", "webgpu")
+GPU_ENGINES = ("auto", "webgpu", "dawn")
 """Engine names that GPU contexts accept."""
 GPU_NAMES = dict.fromkeys(("cuda", "vulkan", "metal", "webgpu", "wgpu"), "gpu")
 """Device names of other libraries, mapped to "gpu"; for hints in error messages."""
@@ -72,14 +72,15 @@ class ML(Suggesting):
         """Create a context.
 
         Args:
-            device: Your wgpu.GPUDevice, for a GPU context on that device.
+            device: Your GPUDevice of wgpu or wgpudawn, for a GPU context on that device.
             device_type: "cpu", "gpu" or "default" (the CPU). The context never falls back to
                 another device.
             power_preference: Which of several GPUs to use: "high-performance" or "low-power".
             accelerated: True selects a hardware GPU if there is one, else the CPU.
             engine: "auto", or an engine by name. CPU contexts accept "onnxruntime", "openvino",
                 "reference", an engine that a package adds, and "fastest", which measures the
-                installed engines on each graph. GPU contexts accept "webgpu".
+                installed engines on each graph. GPU contexts accept "webgpu" (wgpu, the default)
+                and "dawn" (wgpudawn, which is alpha; the extra `dawn` installs it).
             engine_options: Options of the engine by name, such as {"threads": 4}. Each engine has
                 its own options, or none.
             workers: Number of threads on which a CPU context may run work concurrently, if that
@@ -122,18 +123,18 @@ class ML(Suggesting):
             raise ValidationError(f"device_type {device_type!r} contradicts the given device")
         if device is not None or device_type == "gpu":
             _check_gpu_options(engine, options, threads)
-            return _gpu_context(device, power_preference, room)
+            return _gpu_context(device, power_preference, room, engine)
         if hardware and device_type is None:
             _check_gpu_options(engine, options, threads)
-            found = _open_gpu(None, power_preference, room, hardware=True)
+            found = _open_gpu(None, power_preference, room, engine, hardware=True)
             if found is not None:
                 return found
-            if engine == "webgpu":
+            if engine != "auto":
                 raise NotSupportedError(
-                    "accelerated=True, engine='webgpu': there is no hardware GPU"
+                    f"accelerated=True, engine={engine!r}: there is no hardware GPU"
                 )
-        if engine == "webgpu":
-            raise ValidationError("engine 'webgpu' runs on GPUs: it needs device_type='gpu'")
+        if engine in GPU_ENGINES and engine != "auto":
+            raise ValidationError(f"engine {engine!r} runs on GPUs: it needs device_type='gpu'")
         return MLContext(Session(make_engine(engine, options), "cpu", threads, room))
 
     async def create_context_async(
@@ -227,7 +228,8 @@ def _check_gpu_options(engine: str, options: Mapping[str, Any], workers: int) ->
             " nor accelerated=True"
         )
     if options:
-        raise ValidationError(f"engine 'webgpu' has no option {shown(next(iter(options)))}")
+        own = "webgpu" if engine == "auto" else engine
+        raise ValidationError(f"engine {own!r} has no option {shown(next(iter(options)))}")
     if workers != 1:
         raise ValidationError(
             f"option 'workers': got {workers}, but work on a GPU is ordered by the device's queue;"
@@ -235,21 +237,21 @@ def _check_gpu_options(engine: str, options: Mapping[str, Any], workers: int) ->
         )
 
 
-def _gpu_context(device: Any, power_preference: str, room: CacheLimits) -> MLContext:
-    context = _open_gpu(device, power_preference, room)
+def _gpu_context(device: Any, power_preference: str, room: CacheLimits, engine: str) -> MLContext:
+    context = _open_gpu(device, power_preference, room, engine)
     if context is None:
         raise NotSupportedError("there is no GPU adapter; use device_type='cpu'")
     return context
 
 
 def _open_gpu(
-    device: Any, power_preference: str, room: CacheLimits, hardware: bool = False
+    device: Any, power_preference: str, room: CacheLimits, engine: str, hardware: bool = False
 ) -> MLContext | None:
     try:
         from webnn_py.engines.webgpu.runtime.engine import open_engine
     except ImportError as error:  # such as on a free-threaded Python that wgpu has no wheels for
         raise NotSupportedError(f"GPU contexts need the package wgpu: {error}") from error
-    opened = open_engine(device, power_preference, hardware)
+    opened = open_engine(device, power_preference, hardware, engine)
     return None if opened is None else MLContext(Session(opened, "gpu", room=room))
 
 

@@ -13,6 +13,7 @@ MIN_VERSIONS = {
     "onnxruntime": "1.27",  # 1.26 returns 1 for erf(NaN); 1.20 cannot use weights in place
     "openvino": "2025.4",  # 2025.3 cannot use weights in place
     "wgpu": "0.29",
+    "wgpudawn": "0.32.0.4",
 }
 """Oldest version by module name; pyproject.toml declares the same."""
 

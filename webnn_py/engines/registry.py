@@ -35,7 +35,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("wgpu", "cuda", "vulkan"), "webgpu"),
 }
 """Engine names by other common names, for suggestions in messages."""
-RESERVED = ("auto", "fastest", "webgpu")
+RESERVED = ("auto", "fastest", "webgpu", "dawn")
 """Names that no registered engine may have."""
 
 Factory = Callable[..., HostEngine]

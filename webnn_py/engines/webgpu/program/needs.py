@@ -84,11 +84,14 @@ class DeviceCapabilities:
         hardware: Whether it is a GPU, not a software adapter.
         features: The enabled features.
         limits: The device's limits.
+        subgroup_matrices: Matrix products that subgroups compute: component types of the factors
+            and of the result, M, N and K.
     """
 
     hardware: bool
     features: frozenset[str]
     limits: Mapping[str, int]
+    subgroup_matrices: tuple[tuple[str, str, int, int, int], ...] = ()
 
 
 def missing_requirements(plan: Plan, variant: Variant, offer: DeviceCapabilities) -> list[str]:

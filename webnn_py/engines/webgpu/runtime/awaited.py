@@ -30,7 +30,6 @@ from enum import Enum, auto
 from typing import Any
 
 import numpy as np
-import wgpu
 
 from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
@@ -40,11 +39,11 @@ from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
-from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping, Ending
+from webnn_py.engines.webgpu.runtime.devices.staging import Ending
 from webnn_py.engines.webgpu.runtime.prerecord import RunCommands, RunPrerecorder
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping
 from webnn_py.ir import Descriptor
 from webnn_py.memory.host_arrays import aligned_copy
 from webnn_py.memory.overlap import Region, region_of
@@ -307,7 +306,7 @@ class AwaitedDeviceRun(AwaitedRun):
                 commands = self._commands or self._take_prerecorded() or self._new_commands()
                 self._write_large_inputs()
                 for buffer, contents in run.uploads:
-                    native.write_buffer(gpu.queue, buffer, 0, contents)
+                    gpu.webgpu.write_buffer(gpu.queue, buffer, 0, contents)
                 if self._large_sources:
                     commands.submit_upload(self._large_sources, self._large_inputs)
                 commands.submit(self._loaded.in_pieces)
@@ -417,13 +416,13 @@ class AwaitedDeviceRun(AwaitedRun):
         make = functools.partial(self._new_commands, self._inputs)
         try:
             return self._prerecorder.record(make, is_time, max_steps, threads)
-        except (MLError, wgpu.GPUError, RuntimeError):
+        except (MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
             return False  # whoever reads this run back is told what is wrong with the device
 
     def _record_whole_next(self) -> None:
         """Record all of the next run, while the driver's own threads compute this one."""
         assert self._prerecorder is not None
-        with contextlib.suppress(MLError, wgpu.GPUError, RuntimeError):
+        with contextlib.suppress(MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
             self._prerecorder.record_whole(self._new_commands)
 
     def _read_on_reader(self, commands: RunCommands, mapping: BufferMapping | None = None) -> None:

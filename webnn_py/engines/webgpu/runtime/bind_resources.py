@@ -22,6 +22,7 @@ from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import check_usable
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.fallback import check_library, is_foreign
 from webnn_py.engines.webgpu.runtime.textures import conversion
 from webnn_py.engines.webgpu.runtime.textures.parts import (
     is_texture,
@@ -29,7 +30,7 @@ from webnn_py.engines.webgpu.runtime.textures.parts import (
     resource_of,
     texture_of,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
+from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import (
     EVERYTHING,
@@ -138,7 +139,7 @@ class ArrayPlaces:
 
 def is_buffer(value: object) -> bool:
     """Return whether a value is a buffer or a binding of one."""
-    if isinstance(value, wgpu.GPUBuffer):
+    if is_a(value, "GPUBuffer"):
         return True
     try:
         return isinstance(value, Mapping) and "buffer" in value
@@ -158,13 +159,14 @@ def whole_of(value: Any) -> Region:
             return region_of(Span(texture_of(resource_of(value, "a texture"))))
         return EVERYTHING
     buffer = _buffer_of(value)
-    whole = isinstance(buffer, wgpu.GPUBuffer)
+    whole = is_a(buffer, "GPUBuffer")
     return region_of(Span(buffer, 0, buffer.size)) if whole else EVERYTHING
 
 
 def check_device(gpu: Device, resource: Any, what: str) -> None:
-    """Raise a DataError if a GPU object was made by another device."""
-    if fallback.is_foreign(resource, gpu.handle):
+    """Raise an error if a GPU object was made by another device or library."""
+    check_library(resource, gpu.handle, what)
+    if is_foreign(resource, gpu.handle):
         raise DataError(f"{what}: the {type(resource).__name__} belongs to another GPUDevice")
 
 
@@ -188,7 +190,7 @@ def buffer_binding(
     if unknown:
         raise DataError(f"{what}: unknown keys {shown(unknown)} in the binding")
     buffer = given["buffer"]
-    if not isinstance(buffer, wgpu.GPUBuffer):
+    if not is_a(buffer, "GPUBuffer"):
         raise DataError(f"{what}: got {type_name(buffer)}, expected a GPUBuffer")
     check_device(gpu, buffer, what)
     offset = _bytes(given, "offset", 0, what)

@@ -15,8 +15,7 @@ from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
+from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, DispatchCommands
 from webnn_py.ir import Descriptor, Value
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class LoadedGraph:
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """Make the commands of a run for these bindings of inputs and outputs."""
-        return DispatchCommands(self.dispatches(places))
+        return self.gpu.webgpu.DispatchCommands(self.dispatches(places))
 
     def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
         """Return the dispatch of each kernel for these bindings of inputs and outputs."""

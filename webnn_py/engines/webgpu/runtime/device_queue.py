@@ -21,11 +21,10 @@ from webnn_py.engines.webgpu.runtime.devices.command_tracking import check_submi
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
-from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.fallback import check_alive, check_library, is_foreign
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CHECKING
+from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, is_a
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
@@ -80,7 +79,7 @@ class DeviceQueue(Queue):
             batch.bytes += storage.size
             batch.operations += 1
             if batch.empty:  # wgpu-native keeps a copy until the next submission
-                native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
+                self.gpu.webgpu.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                 return
             source = self.gpu.handle.create_buffer_with_data(
                 data=data, usage=wgpu.BufferUsage.COPY_SRC
@@ -225,9 +224,9 @@ class DeviceQueue(Queue):
             ContextLostError: The device is lost.
         """
         for index, given in enumerate(commands):
-            if not isinstance(given, wgpu.GPUCommandBuffer) or fallback.is_foreign(
-                given, self.gpu.handle
-            ):
+            if is_a(given, "GPUCommandBuffer"):
+                check_library(given, self.gpu.handle, f"submit: command buffer {index}")
+            if not is_a(given, "GPUCommandBuffer") or is_foreign(given, self.gpu.handle):
                 raise ValidationError(
                     f"submit: got {type_name(given)}, expected a GPUCommandBuffer of this"
                     " context's device"
@@ -246,8 +245,8 @@ class DeviceQueue(Queue):
         """Raise an error if the device is lost."""
         with device_errors("submitting command buffers"):
             self.gpu.life.check()
-            if CHECKING.missing is not None:
-                fallback.check_alive(self.gpu.handle)
+            if not self.gpu.webgpu.CHECKING.is_available:
+                check_alive(self.gpu.handle)
 
     def memory_of_commands(self, commands: Sequence[Any]) -> list[Region]:
         """Return the regions that command buffers use, all of which they may write."""
@@ -256,7 +255,7 @@ class DeviceQueue(Queue):
             return [EVERYTHING]
         resources = dict.fromkeys(used for uses in found for used in uses.resources())
         return [
-            region_of(Span(used, 0, used.size) if isinstance(used, wgpu.GPUBuffer) else Span(used))
+            region_of(Span(used, 0, used.size) if is_a(used, "GPUBuffer") else Span(used))
             for used in resources
         ]
 

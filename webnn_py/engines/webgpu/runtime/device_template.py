@@ -24,7 +24,6 @@ from webnn_py.engines.webgpu.runtime.devices.buffer_init import write_and_unmap
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.ir import Value
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ class LoadedTemplate:
             if is_first:
                 write_and_unmap(self._gpu, placed.buffer, [(0, raw)])
             else:
-                native.write_buffer(self._gpu.queue, placed.buffer, placed.offset, raw)
+                self._gpu.webgpu.write_buffer(self._gpu.queue, placed.buffer, placed.offset, raw)
         return placed
 
     def _first_words(self) -> Words:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from webnn_py.core.errors import ValidationError
 from webnn_py.core.gil_yield import is_in_background
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
@@ -51,9 +52,8 @@ LONG_CODE = 12_000
 class WebGPUEngine(DeviceEngine):
     """Engine that runs one context's graphs in a wgpu device's queue."""
 
-    name = "webgpu"
-
     def __init__(self, gpu: Device) -> None:
+        self.name = gpu.webgpu.NAME
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
@@ -215,13 +215,29 @@ class EarlyPipelines:
             self._pipelines.begin(kernel.name, PipelineKey.of_graph(kernel))
 
 
-def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:
+def open_engine(
+    device: Any, power_preference: str, hardware: bool, engine: str
+) -> WebGPUEngine | None:
     """Open an engine on the user's device or a new one; None if required hardware is missing.
 
+    Args:
+        device: The user's GPUDevice, or None for a new one.
+        power_preference: As of `find_adapter`.
+        hardware: Accept no software adapter.
+        engine: "auto", "webgpu" or "dawn".
+
     Raises:
-        NotSupportedError: There is no adapter.
+        NotSupportedError: There is no adapter, or the engine's library is not installed.
+        ValidationError: The device is of another library than the engine's.
     """
     with compiler_imported() if device is None else contextlib.nullcontext():
-        if hardware and find_adapter(power_preference, hardware=True) is None:
+        own = "webgpu" if engine == "auto" else engine
+        if device is None and hardware and find_adapter(power_preference, True, own) is None:
             return None
-        return WebGPUEngine(Device(device, power_preference, hardware))
+        opened = WebGPUEngine(Device(device, power_preference, hardware, engine=own))
+        if device is not None and engine not in ("auto", opened.name):
+            raise ValidationError(
+                f"engine {engine!r} contradicts the given device, which is of"
+                f" {opened.gpu.webgpu.LIBRARY.__name__}: leave the engine out"
+            )
+        return opened

@@ -19,8 +19,6 @@ from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.poll_backoff import LatencyEstimate
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer
 from webnn_py.ir import Array
 
 
@@ -106,7 +104,7 @@ class RunCommands:
         if self._steps:
             self._encode()
         else:
-            self._command_buffer = _finish(self._close())
+            self._command_buffer = _finish(self._gpu, self._close())
 
     def finish_on(self, threads: Workers, latency: LatencyEstimate) -> None:
         """Finish the command buffer on one of `threads`, for which `submit` waits.
@@ -119,7 +117,7 @@ class RunCommands:
 
         def finish() -> None:
             begun = time.monotonic()
-            commands = _finish(encoder)
+            commands = _finish(self._gpu, encoder)
             latency.learn(time.monotonic() - begun)
             finishing.set_result(commands)
 
@@ -140,7 +138,7 @@ class RunCommands:
             if self._pass is None:
                 self._begin()
             if self._encode() and self._steps and in_pieces:
-                self._submit(_finish(self._close()))
+                self._submit(_finish(self._gpu, self._close()))
         if self._command_buffer is None:
             self.record()
         self._submit(self._command_buffer)
@@ -211,10 +209,10 @@ class RunCommands:
         self.begun_at = self.begun_at or time.monotonic()
 
 
-def _finish(encoder: Any) -> Any:
+def _finish(gpu: Device, encoder: Any) -> Any:
     commands = encoder.finish()
-    if not isinstance(commands, CommandBuffer):  # one of wgpu's own
-        native.free_when_dropped(commands)
+    if not gpu.webgpu.is_own(commands):
+        gpu.webgpu.free_when_dropped(commands)
     return commands
 
 

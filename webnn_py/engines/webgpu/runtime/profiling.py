@@ -23,8 +23,6 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.wgpu_native.native import timestamp_period
 from webnn_py.ir import Node, Value
 from webnn_py.ops.flops import flops
 
@@ -60,8 +58,8 @@ def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
     with device_errors("profiling a graph"):
         _upload_inputs(gpu, run)
         dispatches = loaded.dispatches(run.places)
-        apart = [DispatchCommands([each]) for each in dispatches]
-        seconds, whole, clock = _measure(gpu, apart, DispatchCommands(dispatches))
+        apart = [gpu.webgpu.DispatchCommands([each]) for each in dispatches]
+        seconds, whole, clock = _measure(gpu, apart, gpu.webgpu.DispatchCommands(dispatches))
     return RunTime(tuple(step for step, _ in steps_of(loaded.compiled, seconds)), whole, clock)
 
 
@@ -92,9 +90,9 @@ def profile_program(
             section = slice(part.first, part.first + part.count)
             for step, dispatch in zip(variant.steps[section], dispatches[section], strict=True):
                 steps.append((len(apart), step, part.repeat))
-                apart.append(DispatchCommands([dispatch]))
+                apart.append(gpu.webgpu.DispatchCommands([dispatch]))
             if part.repeat > 1:
-                again = DispatchCommands(dispatches[section])
+                again = gpu.webgpu.DispatchCommands(dispatches[section])
                 apart.append(ProgramCommands([(again, part.repeat - 1)]))
         seconds, whole, clock = _measure(gpu, apart, program.commands(run.places))
     times = []
@@ -173,7 +171,7 @@ def flops_of(node: Node) -> int:
 
 def has_clock(gpu: Device) -> bool:
     """Return whether the device supports timestamps."""
-    return "timestamp-query" in gpu.handle.features
+    return gpu.webgpu.has_clock(gpu.handle)
 
 
 def clock_of(gpu: Device) -> DeviceClock | HostClock:
@@ -217,7 +215,8 @@ class TimedPasses:
         """
         self._gpu.staging.read([(self._copy, self._ticks)], Cancellation())
         ticks = np.maximum(self._ticks[1::2] - self._ticks[::2], 0)
-        seconds: list[float] = (ticks * timestamp_period(self._gpu.queue) * 1e-9).tolist()
+        period = self._gpu.webgpu.timestamp_period(self._gpu.queue)
+        seconds: list[float] = (ticks * period * 1e-9).tolist()
         return seconds
 
 
@@ -260,7 +259,7 @@ class HostClock:
 
     def measure(self, commands: Sequence[Encodable]) -> list[float]:
         """Return the seconds of each of the commands, less those of an empty submission."""
-        nothing = DispatchCommands([])
+        nothing = self._gpu.webgpu.DispatchCommands([])
         idle = statistics.median(timed(lambda: self._run(nothing)) for _ in range(9))
         total = [timed(functools.partial(self._run, each)) for each in commands]
         return [max(seconds - idle, 0.0) for seconds in total]

@@ -19,8 +19,7 @@ from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Devi
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.submit_chunks import max_chunk_dispatches
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
+from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, DispatchCommands
 from webnn_py.ir import Value
 
 
@@ -142,9 +141,10 @@ class LoadedProgram:
     def _commands_for(self, places: Mapping[Value, Binding]) -> ProgramCommands:
         """Make the commands of a run for these bindings of arguments."""
         dispatches = self.dispatches(places)
+        commands = self.gpu.webgpu.DispatchCommands
         return ProgramCommands(
             [
-                (DispatchCommands(dispatches[part.first : part.first + part.count]), part.repeat)
+                (commands(dispatches[part.first : part.first + part.count]), part.repeat)
                 for part in self.variant.sections
             ]
         )

@@ -19,10 +19,11 @@ from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import observe_encoder
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.fallback import check_library, is_foreign
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
+from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
 from webnn_py.ir import Value
 
 
@@ -46,10 +47,12 @@ class Recording(Commands):
         if encoder is None:
             with self._errors("creating a command encoder"):
                 encoder = gpu.handle.create_command_encoder(label="MLCommandEncoder")
-        elif not isinstance(encoder, wgpu.GPUCommandEncoder):
+        elif not is_a(encoder, "GPUCommandEncoder"):
             raise DataError(f"encoder: got {type_name(encoder)}, expected a GPUCommandEncoder")
-        elif fallback.is_foreign(encoder, gpu.handle):
-            raise DataError("encoder: the GPUCommandEncoder belongs to another GPUDevice")
+        else:
+            check_library(encoder, gpu.handle, "encoder")
+            if is_foreign(encoder, gpu.handle):
+                raise DataError("encoder: the GPUCommandEncoder belongs to another GPUDevice")
         self._encoder = encoder
         self._uses = observe_encoder(encoder)
 

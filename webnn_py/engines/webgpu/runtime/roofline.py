@@ -13,7 +13,7 @@ import wgpu
 from webnn_py.engines.profile import Roof, until_steady
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.profiling import clock_of
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.webgpu_api import DispatchCommands
 
 ARITHMETIC = """
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
@@ -88,4 +88,4 @@ def _commands(gpu: Device, code: str, buffers: list[Any], groups: int) -> Dispat
     pipeline = gpu.pipelines.get("roof", code.replace("GROUP", str(_group(gpu))))
     bound = [{"buffer": buffer, "offset": 0, "size": buffer.size} for buffer in buffers]
     group = gpu.bind_group(pipeline.get_bind_group_layout(0), bound)
-    return DispatchCommands([(pipeline, group, (), groups, 1, 1, 1)])
+    return gpu.webgpu.DispatchCommands([(pipeline, group, (), groups, 1, 1, 1)])

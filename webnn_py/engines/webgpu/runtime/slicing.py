@@ -19,8 +19,7 @@ from webnn_py.engines.webgpu.runtime.profiling import (
     has_clock,
     steps_of,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.webgpu_api import DispatchCommands
 
 SLOW_DEVICE_RATES = {True: (1e12, 1e11), False: (5e9, 2e9)}
 """FLOP/s and bytes/s of a slow device, for hardware (True) and software."""
@@ -110,7 +109,7 @@ class Costs:
             each: Returns the commands of dispatches.
         """
         whole = each(parts)
-        if not (has_clock(self._gpu) and OBSERVING.is_available):
+        if not (has_clock(self._gpu) and self._gpu.webgpu.OBSERVING.is_available):
             record_pass(encoder, whole)
             return
         apart = not self.is_measured(parts)
@@ -168,6 +167,7 @@ class SlicedGraphRun(SlicedRun):
 
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         twin = loaded.borrow_twin()
+        self._webgpu = loaded.gpu.webgpu
         self._graphs: tuple[LoadedGraph, LoadedGraph] | None = loaded, twin
         placed = bind_resources.place_in_own_buffers(twin, inputs, outputs, twin.io_buffer)
         placed.uploads = [(buffer, contents.copy()) for buffer, contents in placed.uploads]
@@ -222,7 +222,8 @@ class SlicedGraphRun(SlicedRun):
         self._graphs, self.placed, self._dispatches = None, bind_resources.Dispatch(), []
 
     def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
-        return DispatchCommands([(*self._dispatches[n][:-1], times) for n, times in parts])
+        dispatches = [(*self._dispatches[n][:-1], times) for n, times in parts]
+        return self._webgpu.DispatchCommands(dispatches)
 
     def _within(self, costs: Costs, seconds: float) -> list[Part]:
         """Return the next dispatches that fit into a budget of seconds, at least one."""

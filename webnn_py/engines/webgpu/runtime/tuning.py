@@ -17,8 +17,7 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles, remember_tiles
 from webnn_py.engines.webgpu.runtime.profiling import DeviceClock, HostClock, has_clock
 from webnn_py.engines.webgpu.runtime.roofline import wake
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
+from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, DispatchCommands
 from webnn_py.ir import Graph, Node, Value
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def _medians(gpu: Device, runs: Mapping[str, Sequence[Dispatch]]) -> dict[str, f
     measure = _clock(gpu)
 
     def timed(names: Sequence[str], times: int) -> dict[str, float]:
-        commands = [DispatchCommands([*runs[name]] * times) for name in names]
+        commands = [gpu.webgpu.DispatchCommands([*runs[name]] * times) for name in names]
         return dict(zip(names, (s / times for s in measure(commands)), strict=True))
 
     def times_in(seconds: float, each: float) -> int:

@@ -8,34 +8,26 @@ import os
 import threading
 from typing import Any
 
-import wgpu
-
 from webnn_py.core.errors import NotSupportedError, OperationError
-from webnn_py.engines.webgpu.runtime.wgpu_native.native import check_process
-
-WANTED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query", "subgroup")
+from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_named
 
 _DRIVER_LOCK = threading.Lock()
 """Some drivers, such as NVIDIA's, crash if several threads enumerate adapters at once."""
-_FOUND: list[Any] = []
 
 
-def all_adapters() -> list[Any]:
-    """Return the adapters that wgpu finds. Only a non-empty result is cached.
-
-    The cache is never emptied: wgpu ends the process if one thread releases an OpenGL adapter while
-    another uses one.
-    """
-    check_process()
+def all_adapters(engine: str = "webgpu") -> list[Any]:
+    """Return the adapters that an engine's library finds."""
+    webgpu = implementation_named(engine)
+    webgpu.check_process()
     if not os.environ.get("XDG_RUNTIME_DIR"):
         os.environ["XDG_RUNTIME_DIR"] = os.environ.get("TMPDIR", "/tmp")
     with _DRIVER_LOCK:
-        if not _FOUND:
-            _FOUND.extend(wgpu.gpu.enumerate_adapters_sync())
-        return list(_FOUND)
+        return webgpu.enumerate_adapters()
 
 
-def find_adapter(power_preference: str = "default", hardware: bool = False) -> Any:
+def find_adapter(
+    power_preference: str = "default", hardware: bool = False, engine: str = "webgpu"
+) -> Any:
     """Return the best adapter, or None. OpenGL never qualifies; hardware precedes software.
 
     The environment variable WEBNN_ADAPTER, part of an adapter's name, restricts the choice.
@@ -43,8 +35,9 @@ def find_adapter(power_preference: str = "default", hardware: bool = False) -> A
     Args:
         power_preference: "low-power" prefers an integrated GPU; otherwise a discrete one is.
         hardware: Accept no software adapter.
+        engine: The engine whose library enumerates the adapters.
     """
-    adapters = all_adapters()
+    adapters = all_adapters(engine)
     wanted = os.environ.get("WEBNN_ADAPTER", "").lower()
     if wanted:
         adapters = [a for a in adapters if wanted in a.summary.lower()]
@@ -67,29 +60,31 @@ def is_hardware(adapter: Any) -> bool:
     return bool(adapter.info["adapter_type"] != "CPU")
 
 
-def request_device(power_preference: str = "default", hardware: bool = False) -> Any:
+def request_device(
+    power_preference: str = "default", hardware: bool = False, engine: str = "webgpu"
+) -> Any:
     """Request a device from the best adapter, with the adapter's features and limits.
 
     Args:
         power_preference: As of `find_adapter`.
         hardware: Accept no software adapter.
+        engine: As of `find_adapter`.
 
     Raises:
-        NotSupportedError: There is no adapter.
+        NotSupportedError: There is no adapter, or the engine's library is not installed.
         OperationError: The driver refuses a device.
     """
-    adapter = find_adapter(power_preference, hardware)
+    adapter = find_adapter(power_preference, hardware, engine)
     if adapter is None:
         kind = "hardware " if hardware else ""
         raise NotSupportedError(
             f"no {kind}GPU adapter: install a Vulkan driver (Debian without a GPU:"
             " mesa-vulkan-drivers), or use device_type='cpu'"
         )
-    features = [name for name in WANTED_FEATURES if name in adapter.features]
+    webgpu = implementation_named(engine)
+    features = [name for name in webgpu.WANTED_FEATURES if name in adapter.features]
     request = functools.partial(
-        adapter.request_device_sync,
-        required_features=features,
-        required_limits=_finite_limits(adapter.limits),
+        webgpu.request_device, adapter, features, _finite_limits(adapter.limits)
     )
     with _DRIVER_LOCK:
         try:

@@ -14,8 +14,7 @@ from webnn_py.core import gil_yield
 from webnn_py.core.parallel_map import MAX_THREADS
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.staging import Uploads
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
+from webnn_py.engines.webgpu.runtime.fallback import MIN_GIL_RELEASE_BYTES
 from webnn_py.ir import Array
 
 MIN_STAGED_BYTES = 1 << 24
@@ -33,20 +32,20 @@ def write_and_unmap(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]
         buffer: The mapped buffer.
         parts: Offsets in bytes, and the bytes to write there.
     """
-    _write_mapped(buffer, parts)
+    _write_mapped(gpu, buffer, parts)
     buffer.unmap()
     gpu.note_upload(buffer.size)
 
 
-def _write_mapped(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
-    if not WAITING.is_available:
+def _write_mapped(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
+    if not gpu.webgpu.WAITING.is_available:
         for start, contents in parts:
             buffer.write_mapped(contents, start)
         return
-    memory = np.frombuffer(native.read_mapped(buffer), np.uint8)
+    memory = np.frombuffer(gpu.webgpu.read_mapped(buffer), np.uint8)
     for start, contents in parts:
         target = memory[start : start + len(contents)]
-        if len(contents) < native.MIN_GIL_RELEASE_BYTES:
+        if len(contents) < MIN_GIL_RELEASE_BYTES:
             target.data[:] = contents.data
         else:
             np.copyto(target, contents)
@@ -84,7 +83,7 @@ class LargeConstants:
         gpu, piece = self._gpu, contents[start : start + STAGING_BYTES]
         source = self._uploads.take(STAGING_BYTES)
         with gpu.life:
-            np.copyto(np.frombuffer(native.read_mapped(source), np.uint8, len(piece)), piece)
+            np.copyto(np.frombuffer(gpu.webgpu.read_mapped(source), np.uint8, len(piece)), piece)
         self._uploads.end_writing([source])
         encoder = gpu.plain_encoder("constants")
         encoder.copy_buffer_to_buffer(source, 0, buffer, start, len(piece))

@@ -17,22 +17,23 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import wgpu
-
 from webnn_py.core.errors import ContextLostError, DataError, ValidationError
 from webnn_py.engines.initialization import BoundInputs, Initialization
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of, share_life
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
+from webnn_py.engines.webgpu.runtime.webgpu_api import (
+    implementation_of,
+    implementation_of_class,
+    is_a,
+)
 from webnn_py.ordering.operation import Run
 
 RECORDERS = (
-    wgpu.GPUCommandEncoder,
-    wgpu.GPUComputePassEncoder,
-    wgpu.GPURenderPassEncoder,
-    wgpu.GPURenderBundleEncoder,
+    "GPUCommandEncoder",
+    "GPUComputePassEncoder",
+    "GPURenderPassEncoder",
+    "GPURenderBundleEncoder",
 )
-RECORDED = (wgpu.GPUCommandBuffer, wgpu.GPURenderBundle, wgpu.GPUBindGroup)
+RECORDED = ("GPUCommandBuffer", "GPURenderBundle", "GPUBindGroup")
 MAKERS = ("create_command_encoder", "create_render_bundle_encoder", "create_bind_group")
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 _LOCK = threading.Lock()
@@ -44,6 +45,7 @@ class Uses:
 
     Args:
         noted: Whether the recording is tracked from its first command.
+        observed: Whether its submission will be noticed.
 
     Attributes:
         graphs: The initializations that the commands perform, by graph.
@@ -51,10 +53,20 @@ class Uses:
         submitted: Whether the commands were submitted.
     """
 
-    __slots__ = ("_callbacks", "_noted", "_parts", "_resources", "graphs", "submitted", "taken")
+    __slots__ = (
+        "_callbacks",
+        "_noted",
+        "_observed",
+        "_parts",
+        "_resources",
+        "graphs",
+        "submitted",
+        "taken",
+    )
 
-    def __init__(self, noted: bool = False) -> None:
+    def __init__(self, noted: bool = False, observed: bool = True) -> None:
         self._noted = noted
+        self._observed = observed
         self._resources: dict[Any, None] = {}
         self._parts: dict[Uses, None] = {}
         self._callbacks: list[Run] = []
@@ -64,11 +76,11 @@ class Uses:
 
     def note(self, value: Any) -> None:
         """Add the GPU resources in an argument of a call."""
-        if isinstance(value, (wgpu.GPUBuffer, wgpu.GPUTexture)):
+        if is_a(value, "GPUBuffer", "GPUTexture"):
             self._resources[value] = None
-        elif isinstance(value, wgpu.GPUTextureView):
+        elif is_a(value, "GPUTextureView"):
             self._resources[value.texture] = None
-        elif isinstance(value, RECORDED):
+        elif is_a(value, *RECORDED):
             self._parts[uses_of(value)] = None
         elif isinstance(value, Mapping):
             for member in value.values():
@@ -80,12 +92,12 @@ class Uses:
     def carry(self, initialization: Initialization) -> None:
         """Add the initialization of a graph, if the commands have none for it."""
         self.graphs.setdefault(initialization.graph, initialization)
-        if not OBSERVING.is_available:  # the submission will go unnoticed
+        if not self._observed:  # the submission will go unnoticed
             initialization.take_effect()
 
     def call_when_submitted(self, callback: Run) -> None:
         """Call `callback` at the submission, which may never come; at once without tracking."""
-        if OBSERVING.is_available:
+        if self._observed:
             self._callbacks.append(callback)
         else:
             callback()
@@ -130,17 +142,14 @@ def check_usable(resource: Any, what: str) -> None:
         DataError: The resource is mapped, released or destroyed.
         ContextLostError: Its device is lost.
     """
-    if isinstance(resource, wgpu.GPUBuffer) and resource.map_state != "unmapped":
+    if is_a(resource, "GPUBuffer") and resource.map_state != "unmapped":
         raise DataError(f"{what}: the GPUBuffer is mapped")
-    if native.is_released(resource):
+    webgpu = implementation_of(resource)
+    if webgpu.is_released(resource):
         raise DataError(f"{what}: the {type(resource).__name__} is released")
     try:
-        if isinstance(resource, wgpu.GPUBuffer):
-            native.touch(resource)
-        else:
-            texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
-            texture.create_view()
-    except wgpu.GPUError as error:
+        webgpu.touch(resource)
+    except webgpu.LIBRARY.GPUError as error:
         error.with_traceback(None)  # wgpu-py's frames would form a cycle with it
         if "destroyed" in str(error):
             raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
@@ -152,7 +161,7 @@ def uses_of(recorded: Any) -> Uses:
     """Return the Uses of an encoder, pass, bundle, command buffer or bind group."""
     found = getattr(recorded, _USES, None)
     if found is None:
-        found = Uses()
+        found = Uses(observed=implementation_of(recorded).OBSERVING.is_available)
         setattr(recorded, _USES, found)
     result: Uses = found
     return result
@@ -169,13 +178,14 @@ def check_submission(commands: Sequence[Any]) -> None:
 
 def observe(device: Any) -> None:
     """Track the commands of a device from now on. Idempotent."""
-    if not OBSERVING.is_available:
+    webgpu = implementation_of(device)
+    if not webgpu.OBSERVING.is_available:
         return
     with _LOCK:
         if not _is_observed(device):
             share_life(device, device.queue)
-            native.specialize(device.queue, _subclass_of(device.queue, _queue_methods))
-            native.specialize(device, _subclass_of(device, _device_methods))
+            webgpu.specialize(device.queue, _subclass_of(device.queue, _queue_methods))
+            webgpu.specialize(device, _subclass_of(device, _device_methods))
             vars(device).pop("_device", None)
 
 
@@ -187,8 +197,9 @@ def break_queue_cycle(device: Any) -> None:
 
 def observe_encoder(encoder: Any) -> Uses:
     """Track the commands of an encoder from now on, and return its Uses."""
-    if OBSERVING.is_available and not _is_observed(encoder):
-        native.specialize(encoder, _subclass_of(encoder, _recorder_methods))
+    webgpu = implementation_of(encoder)
+    if webgpu.OBSERVING.is_available and not _is_observed(encoder):
+        webgpu.specialize(encoder, _subclass_of(encoder, _recorder_methods))
     return uses_of(encoder)
 
 
@@ -220,6 +231,7 @@ def _device_methods(base: Any) -> dict[str, Any]:
             return base.create_buffer_with_data(self, **arguments)
 
     own: list[Any] = [destroy, create_buffer_with_data]
+    webgpu = implementation_of_class(base)
     return {
         "_device": property(lambda device: device),  # an attribute would form a cycle
         **{name: _noting(getattr(base, name), own=True) for name in MAKERS},
@@ -227,7 +239,7 @@ def _device_methods(base: Any) -> dict[str, Any]:
             method.__name__: functools.wraps(getattr(base, method.__name__))(method)
             for method in own
         },
-        **native.releasing_unless(base, lambda device: life_of(device).was_lost),
+        **webgpu.releasing_unless(base, lambda device: life_of(device).was_lost),
     }
 
 
@@ -280,12 +292,12 @@ def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]
         uses = Uses(noted=True) if own else uses_of(self)
         for value in (*args, *kwargs.values()):
             uses.note(value)
-        if isinstance(result, (*RECORDERS, *RECORDED)):
+        if is_a(result, *RECORDERS, *RECORDED):
             setattr(result, _USES, uses)
-            if isinstance(result, RECORDERS):
+            if is_a(result, *RECORDERS):
                 observe_encoder(result)
-            elif isinstance(result, wgpu.GPUCommandBuffer):
-                native.free_when_dropped(result)
+            elif is_a(result, "GPUCommandBuffer"):
+                implementation_of(result).free_when_dropped(result)
         return result
 
     return call

@@ -30,10 +30,10 @@ from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging, Uploads
 from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import BindGroup, CommandBuffer, Encoder
-from webnn_py.engines.webgpu.runtime.wgpu_native.native import check_process
+from webnn_py.engines.webgpu.runtime.webgpu_api import (
+    implementation_of,
+    is_a,
+)
 from webnn_py.ordering.operation import Run
 
 STORAGE = wgpu.BufferUsage.STORAGE
@@ -101,9 +101,10 @@ class Device:
         power_preference: "default", "low-power" or "high-performance".
         hardware: Accept no software adapter.
         policy: Thresholds of its runs.
+        engine: The engine whose library requests a device: "webgpu" or "dawn".
 
     Raises:
-        NotSupportedError: There is no adapter.
+        NotSupportedError: There is no adapter, or the library is not installed.
         ValidationError: `device` is no GPUDevice.
         ContextLostError: The device is lost, for example by its `destroy`.
     """
@@ -114,21 +115,23 @@ class Device:
         power_preference: str = "default",
         hardware: bool = False,
         policy: RunPolicy = DEFAULT_POLICY,
+        engine: str = "webgpu",
     ) -> None:
-        check_process()
         if device is None:
-            device = request_device(power_preference, hardware)
+            device = request_device(power_preference, hardware, engine)
             weakref.finalize(self, break_queue_cycle, device).atexit = False
-        if not isinstance(device, wgpu.GPUDevice):
+        if not is_a(device, "GPUDevice"):
             raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
-        native.check_handles(device)
+        self.webgpu = implementation_of(device)
+        self.webgpu.check_process()
+        self.webgpu.prepare(device)
         observe(device)
         self.policy = policy
         self.handle: Any = device
         self.queue: Any = device.queue
         self.life = life_of(device)
         self.life.check()
-        native.check_command_buffer_layout(device)
+        self.webgpu.check_command_buffer_layout(device)
         self.hardware = is_hardware(device.adapter)
         features = _features(device, self.hardware)
         self.features = replace(features, tiles=known_tiles(device.adapter, features))
@@ -148,7 +151,7 @@ class Device:
         self.recorder = Workers("webnn-recording")
         for threads in (self.reader, self.recorder):
             weakref.finalize(self, threads.finish).atexit = False
-        self.pipelines = PipelineCache(device)
+        self.pipelines = PipelineCache(device, self.webgpu)
 
     @property
     def offer(self) -> DeviceCapabilities:
@@ -160,7 +163,8 @@ class Device:
             first + "".join(word.capitalize() for word in rest): self.handle.limits[name]
             for name, (first, *rest) in words.items()
         }
-        return DeviceCapabilities(self.hardware, features, limits)
+        matrices = self.webgpu.subgroup_matrices(self.handle)
+        return DeviceCapabilities(self.hardware, features, limits, matrices)
 
     def encoder(self, label: str) -> Any:
         """Make a GPUCommandEncoder for commands that this engine submits itself."""
@@ -168,11 +172,12 @@ class Device:
 
     def plain_encoder(self, label: str) -> Any:
         """Make a cheaper encoder, only for copies between buffers and `DispatchCommands`."""
-        return Encoder(self.handle) if RECORDING.missing is None else self.encoder(label)
+        webgpu = self.webgpu
+        return webgpu.Encoder(self.handle) if webgpu.RECORDING.is_available else self.encoder(label)
 
     def submit(self, commands: Any) -> None:
         """Submit the commands of `encoder` or `plain_encoder`."""
-        if not isinstance(commands, CommandBuffer):
+        if not self.webgpu.is_own(commands):
             self.queue.submit([commands])
             return
         with self.life:
@@ -210,14 +215,14 @@ class Device:
         self, layout: Any, places: Sequence[Binding], bindings: Sequence[int] | None = None
     ) -> Any:
         """Make a bind group of buffer ranges alone, cheaper than `bind_group`."""
-        if RECORDING.missing is not None:
+        if not self.webgpu.RECORDING.is_available:
             return self.bind_group(layout, [place.entry for place in places], bindings)
         numbers = range(len(places)) if bindings is None else bindings
         parts = (
             (number, place.buffer, place.offset, place.size)
             for number, place in zip(numbers, places, strict=True)
         )
-        return BindGroup(self.handle, layout, parts)
+        return self.webgpu.BindGroup(self.handle, layout, parts)
 
     def check_size(self, size: int, what: str) -> None:
         """Raise a NotSupportedError if `size` exceeds the device's max-buffer-size."""

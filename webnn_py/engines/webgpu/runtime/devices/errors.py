@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 
-import wgpu
-
 from webnn_py.core.errors import ContextLostError, MLError, OperationError
+from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
 
 
 class DeviceErrors:
@@ -28,7 +27,9 @@ class DeviceErrors:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (wgpu.GPUError, RuntimeError)) and not isinstance(error, MLError):
+        if error is None or isinstance(error, MLError):
+            return
+        if isinstance(error, RuntimeError) or is_a(error, "GPUError"):
             raise as_ml_error(error, self._what) from error
 
 

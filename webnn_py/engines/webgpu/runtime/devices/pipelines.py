@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import weakref
 from collections import deque
@@ -20,7 +19,7 @@ from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK, BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.webgpu_api import WebGPU
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
@@ -33,18 +32,6 @@ MAX_EARLY_COMPILE_THREADS = 8
 
 MAX_RECENT_PIPELINES = 256
 """Pipelines kept without a user, for graphs that are built again and for texture formats."""
-
-_ENABLE = re.compile(r"\benable\s+\w+(\s*,\s*\w+)*\s*,?\s*;")
-_SUBGROUPS = re.compile(r",\s*subgroups\b|\bsubgroups\b\s*,?")
-
-
-def _without_subgroups(directive: re.Match[str]) -> str:
-    """Blank out `subgroups` in an `enable` directive, without moving other text.
-
-    wgpu-native has the feature but refuses the directive.
-    """
-    rest = _SUBGROUPS.sub(lambda match: " " * len(match[0]), directive[0])
-    return rest if re.search(r"\w", rest[len("enable") :]) else " " * len(rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +85,12 @@ class PipelineCache:
 
     Args:
         device: The GPUDevice.
+        webgpu: Its implementation of WebGPU.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, webgpu: WebGPU) -> None:
         self._device = device
+        self._webgpu = webgpu
         self._pipelines: weakref.WeakValueDictionary[PipelineKey, Any] = (
             weakref.WeakValueDictionary()
         )
@@ -242,10 +231,10 @@ class PipelineCache:
 
     def _compile(self, name: str, key: PipelineKey) -> Any:
         device = self._device
-        code = _ENABLE.sub(_without_subgroups, key.code)
+        code = self._webgpu.wgsl(key.code)
         with device_errors(f"compiling the kernel {name}"):
             if key.ends and COUNTED_LOOP_MARK not in code:
-                module = native.module_of_ending_loops(device, code, name)
+                module = self._webgpu.module_of_ending_loops(device, code, name)
             else:
                 module = device.create_shader_module(code=code, label=name)
             main = {

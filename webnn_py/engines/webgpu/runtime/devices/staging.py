@@ -18,14 +18,12 @@ from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, LatencyEstimate, pause
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
+from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, implementation_of
 from webnn_py.ir import Array
 from webnn_py.memory.allocation import copy_array
 from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
 from webnn_py.ordering.operation import Run
 
-BufferMapping = native.BufferMapping | fallback.BufferMapping
 MAX_POOL_BYTES = 256 << 20
 """Bytes of free buffers that each pool keeps."""
 
@@ -111,6 +109,7 @@ class Uploads:
 
     def __init__(self, device: Any, life: Life) -> None:
         self._device = device
+        self._webgpu = implementation_of(device)
         self._life = life
         self._large: weakref.ref[Any] | None = None
         usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
@@ -119,7 +118,7 @@ class Uploads:
     @property
     def is_available(self) -> bool:
         """Return whether upload buffers can be used; else write through the device's queue."""
-        return WAITING.is_available
+        return self._webgpu.WAITING.is_available
 
     def have(self, sizes: Iterable[int]) -> bool:
         """Return whether the pool holds free buffers of these sizes."""
@@ -130,7 +129,7 @@ class Uploads:
         source = self._pool.take(size)
         if source is None:
             return self._pool.make(size, mapped=True)
-        native.mapping(self._device, source, writing=True).wait()
+        self._webgpu.mapping(self._device, source, True).wait()
         return source
 
     def write(self, contents: Iterable[tuple[Any, Array]]) -> None:
@@ -138,9 +137,9 @@ class Uploads:
         with self._life:
             for source, array in contents:
                 if array.nbytes < SLOW_COPY_BYTES:
-                    native.write_mapped(source, array)
+                    self._webgpu.write_mapped(source, array)
                 else:
-                    copy_array(_view(native.read_mapped(source), array), array)
+                    copy_array(_view(self._webgpu.read_mapped(source), array), array)
 
     def are_for(self, user: Any) -> bool:
         """Claim the right to write large contents, which one user has at a time.
@@ -167,7 +166,7 @@ class Uploads:
         """Unmap the buffers, before the copies are submitted."""
         with self._life:
             for source in sources:
-                native.unmap(source)
+                self._webgpu.unmap(source)
 
     def give_back(self, sources: Iterable[Any]) -> None:
         """Return the buffers to the pool, after the copies have run."""
@@ -234,6 +233,7 @@ class Staging:
 
     def __init__(self, device: Any, life: Life) -> None:
         self._device = device
+        self._webgpu = implementation_of(device)
         self._life = life
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         self._pool = _Pool(device, usage, "read back")
@@ -267,11 +267,11 @@ class Staging:
             latency: The estimate for such work.
             begun_at: When the copy was submitted; seconds.
         """
-        return Ending(native.mapping(self._device, buffer), latency, begun_at)
+        return Ending(self._webgpu.mapping(self._device, buffer), latency, begun_at)
 
     def mapping(self, buffer: Any) -> BufferMapping:
         """Begin to wait for the copy into a buffer, without an expected time."""
-        return native.mapping(self._device, buffer)
+        return self._webgpu.mapping(self._device, buffer)
 
     def read(
         self,
@@ -310,12 +310,12 @@ class Staging:
         self.mapping(buffer).wait()
 
     def _write_out(self, buffer: Any, target: Array) -> None:
-        if not native.read_small(buffer, target):
-            copy_array(target, _view(native.read_mapped(buffer), target))
+        if not self._webgpu.read_small(buffer, target):
+            copy_array(target, _view(self._webgpu.read_mapped(buffer), target))
 
     def release(self, buffer: Any) -> None:
         """Unmap a buffer and return it to the pool."""
-        native.unmap(buffer)
+        self._webgpu.unmap(buffer)
         self._pool.give_back(buffer)
 
     def fence(self, encoder: Any) -> Any:

@@ -25,8 +25,6 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.textures.code import TILE, Conversion, Layout
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS, why_not
 from webnn_py.engines.webgpu.runtime.textures.parts import TexturePart, part_of, title, usages
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import FREEING
 from webnn_py.ir import Shape, Value
 
 Record = Callable[[Any], None]
@@ -117,7 +115,7 @@ def _check_view(gpu: Device, part: TexturePart, bound: dict[str, Any], what: str
     try:
         layout = gpu.handle.create_bind_group_layout(entries=[entry])
         gpu.bind_group(layout, [part.given])
-    except wgpu.GPUValidationError as error:
+    except gpu.webgpu.LIBRARY.GPUValidationError as error:
         raise _unfit(what, "bound as a 2d texture", error) from error
 
 
@@ -126,13 +124,15 @@ def _check_target(gpu: Device, part: TexturePart, what: str) -> None:
 
     The error would otherwise make the user's commands invalid.
     """
-    if part.given is part.texture or not FREEING.is_available:  # the trial's commands would leak
+    if part.given is part.texture:
+        return
+    if not gpu.webgpu.FREEING.is_available:  # the trial's commands would leak
         return
     encoder = gpu.encoder("a view")
     try:
         encoder.begin_render_pass(color_attachments=[_attachment(part)]).end()
-        native.free_when_dropped(encoder.finish())
-    except wgpu.GPUValidationError as error:
+        gpu.webgpu.free_when_dropped(encoder.finish())
+    except gpu.webgpu.LIBRARY.GPUValidationError as error:
         raise _unfit(what, "drawn to", error) from error
 
 

@@ -13,6 +13,7 @@ from webnn_py.core import convert
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
 
 KEYS = ("texture", "mip_level", "origin", "size", "scale", "bias")
 NEUTRAL = (("scale", 1.0), ("bias", 0.0))
@@ -21,7 +22,7 @@ MAX_FLOAT32 = 3.4028234663852886e38
 
 def is_texture(value: object) -> bool:
     """Return whether a value is a texture, a view of one, or a part of either."""
-    if isinstance(value, (wgpu.GPUTexture, wgpu.GPUTextureView)):
+    if is_a(value, "GPUTexture", "GPUTextureView"):
         return True
     try:
         return isinstance(value, Mapping) and "texture" in value
@@ -90,7 +91,7 @@ class TexturePart:
 
 def texture_of(given: Any) -> Any:
     """Return the texture of a view, or the texture itself."""
-    return given.texture if isinstance(given, wgpu.GPUTextureView) else given
+    return given.texture if is_a(given, "GPUTextureView") else given
 
 
 def resource_of(value: Any, what: str) -> Any:
@@ -98,7 +99,7 @@ def resource_of(value: Any, what: str) -> Any:
     resource = (
         convert.mapping(value, what, DataError)["texture"] if isinstance(value, Mapping) else value
     )
-    if not isinstance(resource, (wgpu.GPUTexture, wgpu.GPUTextureView)):
+    if not is_a(resource, "GPUTexture", "GPUTextureView"):
         raise DataError(f"{what}: got {shown(resource)}, expected a GPUTexture or GPUTextureView")
     return resource
 

@@ -2,40 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-
-@dataclass(eq=False)
-class Capability:
-    """One use of wgpu-py's private names.
-
-    Attributes:
-        name: A short name.
-        without: The consequence of doing without it.
-        interface: The C interface it needs, by name: the type of a function or callback, the
-            members of a struct, or "int" for a constant.
-        attributes: The Python attributes it needs. Each maps to a method of wgpu-py
-            ("Class.method") or a function that uses the attribute itself, which proves it exists.
-        missing: Why the capability is unavailable; None if it is available.
-    """
-
-    name: str
-    without: str
-    interface: Mapping[str, str]
-    attributes: Mapping[str, str]
-    missing: str | None = None
-
-    @property
-    def is_available(self) -> bool:
-        """Return whether the capability can be used."""
-        return self.missing is None
-
-    @property
-    def passes_handles(self) -> bool:
-        """Return whether the capability passes wgpu-native's handles to C functions."""
-        return bool(self.interface)
-
+from webnn_py.engines.webgpu.runtime.webgpu_api import Capability
 
 _HANDLE = {"_internal": "GPUObjectBase.__init__"}
 _PASS = "struct WGPUComputePassEncoderImpl *"

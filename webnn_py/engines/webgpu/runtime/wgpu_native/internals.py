@@ -16,7 +16,8 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CALLING, OBSERVING, Capability
+from webnn_py.engines.webgpu.runtime.webgpu_api import Capability
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CALLING, OBSERVING
 
 
 @dataclass(frozen=True, slots=True)

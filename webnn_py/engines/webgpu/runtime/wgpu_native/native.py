@@ -20,11 +20,17 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.core import fork_guard
-from webnn_py.core.errors import ContextLostError, InvalidStateError, OperationError
+from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.exit_guard import calls_library
+from webnn_py.engines.webgpu.runtime import fallback
+from webnn_py.engines.webgpu.runtime.fallback import MIN_GIL_RELEASE_BYTES
 from webnn_py.engines.webgpu.runtime.poll_backoff import pause
-from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
+from webnn_py.engines.webgpu.runtime.webgpu_h.forked import (
+    ForkedDrivers,
+    skip_release,
+    skip_releases,
+)
+from webnn_py.engines.webgpu.runtime.webgpu_h.mapping import PolledMapping
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
     CALLING,
@@ -63,7 +69,7 @@ _safe: Any = None  # C functions that raise a GPUError
 check_capabilities()
 
 
-def check_handles(device: Any) -> None:
+def prepare(device: Any) -> None:
     """Disable the capabilities that pass handles if the handle of `device` has another C type."""
     for capability in ALL:
         if capability.is_available and capability.passes_handles:
@@ -81,10 +87,6 @@ def c_interface() -> tuple[Any, Any, Any]:
 
 
 # Waiting
-
-
-MIN_GIL_RELEASE_BYTES = 1 << 14
-"""Copies of at least so many bytes release the GIL; smaller ones are over sooner without."""
 
 
 def mapping(
@@ -195,7 +197,7 @@ if WAITING.is_available:
     fallback.leak(_CALLBACK)
 
 
-class BufferMapping:
+class BufferMapping(PolledMapping):
     """The mapping of a buffer, which begins with the constructor and is polled.
 
     wgpu-py waits inside wgpu-native instead, and blocks submissions meanwhile.
@@ -228,27 +230,6 @@ class BufferMapping:
         """Poll, and return whether the mapping has ended."""
         _process_events()
         return _statuses[self._token] is not None
-
-    def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
-        """Poll without pauses for at most `seconds`.
-
-        Args:
-            seconds: The time limit.
-            meanwhile: Called once after the first poll, if the mapping has not ended.
-
-        Returns:
-            Whether the mapping has ended.
-        """
-        end = time.monotonic() + seconds
-        while not self.look():
-            if time.monotonic() > end:
-                return False
-            if meanwhile is not None:
-                meanwhile()
-                meanwhile = None
-            else:
-                pause(0.0)
-        return True
 
     def wait(self, expected: float = 0.0) -> None:
         """Wait until the mapping has ended.
@@ -316,13 +297,16 @@ def is_released(resource: Any) -> bool:
     return CHECKING.is_available and resource._internal is None
 
 
-def touch(buffer: Any) -> None:
-    """Raise a GPUError if an unmapped buffer is destroyed or its device is lost."""
-    if CHECKING.is_available:
+def touch(resource: Any) -> None:
+    """Raise a GPUError if an unmapped buffer or a texture is destroyed or its device is lost."""
+    if not isinstance(resource, wgpu.GPUBuffer):
+        texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
+        texture.create_view()
+    elif CHECKING.is_available:
         # The one call that checks a buffer of any usage and changes nothing.
-        _safe.wgpuBufferUnmap(buffer._internal)
+        _safe.wgpuBufferUnmap(resource._internal)
     else:
-        fallback.touch(buffer)
+        fallback.touch(resource)
 
 
 # Compiling
@@ -334,7 +318,7 @@ def module_of_ending_loops(device: Any, code: str, label: str) -> Any:
     wgpu-native adds no iteration counters to its loops.
     """
     if TRUSTING.missing is not None:
-        return device.create_shader_module(code=code, label=label)
+        return fallback.module_of_ending_loops(device, code, label)
     ffi, lib = _wgpu.ffi, _wgpu.lib
     text, name = code.encode(), label.encode()
     source = ffi.new("WGPUShaderSourceWGSL *")
@@ -386,7 +370,7 @@ def check_command_buffer_layout(device: Any) -> None:
 def timestamp_period(queue: Any) -> float:
     """Return the nanoseconds of one timestamp tick."""
     if not TIMING.is_available:
-        return 1.0
+        return fallback.timestamp_period(queue)
     return float(_wgpu.lib.wgpuQueueGetTimestampPeriod(queue._internal))
 
 
@@ -414,7 +398,7 @@ def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
     ending = sys.is_finalizing  # bound here, as module globals may be gone by then
 
     def release(device: Any) -> None:
-        if ending() or (base._release is not _skip_release and lost(device)):
+        if ending() or (base._release is not skip_release and lost(device)):
             device._internal = None
         else:
             base._release(device)
@@ -425,42 +409,14 @@ def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
 # Forking
 
 
-_has_parents_drivers = False
-"""Whether this is a child process of os.fork() whose parent had loaded the drivers."""
-
-
-def check_process() -> None:
-    """Raise an InvalidStateError in a child process whose parent had loaded the drivers."""
-    if _has_parents_drivers:
-        raise InvalidStateError(
-            "the GPU's driver was loaded before os.fork(), and does not work in the child process;"
-            " make GPU contexts in the child only, or start processes by another method"
-            " (multiprocessing: 'spawn')"
-        )
-
-
-def _abandon_drivers() -> None:
-    """Release nothing in a child process: the parent's drivers hang or crash there."""
-    global _has_parents_drivers
-    _has_parents_drivers = _stop_releasing()
-    if _has_parents_drivers:
-        fork_guard.skip_library_exit_handlers()
-
-
-def _stop_releasing() -> bool:
+def _abandon_drivers() -> bool:
     """Stop wgpu-py from releasing GPU objects; return whether the parent had used wgpu."""
     if not FORKING.is_available:
         return fallback.leak_all_gpu_objects()
     if _wgpu.helpers._the_instance is None:
         return False
-    for member in vars(_wgpu.api).values():
-        if isinstance(member, type) and hasattr(member, "_release"):
-            member._release = _skip_release
+    skip_releases(_wgpu.api)
     return True
 
 
-def _skip_release(thing: Any) -> None:
-    """Do nothing, in place of releasing a GPU object."""
-
-
-fork_guard.after_fork_in_child(_abandon_drivers)
+check_process = ForkedDrivers(_abandon_drivers).check_process

@@ -1,4 +1,4 @@
-"""The operations of `native`, made of wgpu-py's public calls alone."""
+"""Public calls in place of what an implementation of WebGPU lacks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.errors import ContextLostError, OperationError, ValidationError
 from webnn_py.core.gil_yield import checkpoints
+from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, implementation_of, is_a
 
-Dispatch = tuple[Any, Any, tuple[int, ...], int, int, int, int]
-"""Pipeline, bind group, dynamic offsets, workgroups (x, y, z), and repetitions in a row."""
+MIN_GIL_RELEASE_BYTES = 1 << 14
+"""Copies of at least so many bytes release the GIL; smaller ones are over sooner without."""
 LIVENESS_CHECK_SECONDS = 0.05
 """Seconds between two checks of a device during a wait, as wgpu reports no loss to waiters."""
 
@@ -33,9 +34,19 @@ def check_alive(device: Any) -> None:
     """Raise a ContextLostError if a device was lost or destroyed."""
     try:
         device.create_command_encoder().finish()
-    except wgpu.GPUError as error:
+    except implementation_of(device).LIBRARY.GPUError as error:
         if "lost" in str(error):
             raise ContextLostError("the GPUDevice is lost") from None
+
+
+def module_of_ending_loops(device: Any, code: str, label: str) -> Any:
+    """Return a shader module of WGSL, whose loops the implementation may count."""
+    return device.create_shader_module(code=code, label=label)
+
+
+def timestamp_period(queue: Any) -> float:
+    """Return 1, as WebGPU's timestamps count nanoseconds."""
+    return 1.0
 
 
 class BufferMapping:
@@ -103,11 +114,11 @@ def touch(buffer: Any) -> None:
 def device_of(thing: Any) -> Any:
     """Return the GPUDevice that made a GPU object, or None if the object does not hold it.
 
-    wgpu-py has no public name for it: it is the one attribute that is a GPUDevice.
+    The libraries have no public name for it: it is the one attribute that is a GPUDevice.
     """
     for value in getattr(thing, "__dict__", {}).values():
         with contextlib.suppress(ReferenceError):  # a weak proxy whose device is gone
-            if isinstance(value, wgpu.GPUDevice):
+            if is_a(value, "GPUDevice"):
                 return value
     return None
 
@@ -118,10 +129,19 @@ def is_foreign(thing: Any, device: Any) -> bool:
     return owner is not None and owner is not device
 
 
+def check_library(thing: Any, device: Any, what: str) -> None:
+    """Raise a ValidationError if a GPU object is of another library than the device."""
+    given, own = implementation_of(thing), implementation_of(device)
+    if given is not own:
+        raise ValidationError(
+            f"{what}: got a {type(thing).__name__} of {given.LIBRARY.__name__}, expected one of"
+            f" {own.LIBRARY.__name__}, which has this context's GPUDevice"
+        )
+
+
 def leak_all_gpu_objects() -> bool:
     """Keep every GPU object of the process from being released; return whether there are any."""
-    kinds = (wgpu.GPUAdapter, wgpu.GPUObjectBase)
-    found = [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
+    found = [thing for thing in gc.get_objects() if is_a(thing, "GPUAdapter", "GPUObjectBase")]
     leak(*found)
     return bool(found)
 
