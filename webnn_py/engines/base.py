@@ -298,7 +298,7 @@ class Loss:
 
 
 class Queue(ABC):
-    """A context's timeline, which orders work on tensors.
+    """The order of a context's work on tensors.
 
     `write`, `read` and `dispatch` create work. `submit` queues it and returns at once; work that
     cannot run yet waits in order.
