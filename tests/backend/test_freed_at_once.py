@@ -27,7 +27,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.api.graph import compiled_of
+from webnn_py.api.compiled import compiled_of
 from webnn_py.engines.webgpu.runtime.fallback import device_of
 
 

@@ -25,7 +25,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.api.graph import compiled_of
+from webnn_py.api.compiled import compiled_of
 from webnn_py.engines.reference.engine import ReferenceExecutable
 
 LARGE = os.environ.get("WEBNN_LARGE_ENCODER") == "1"

@@ -16,8 +16,7 @@ from tests.internals import session_of
 from tests.interrupts import Interrupt, interrupted, is_call
 from tests.threads import in_threads
 from webnn_py import InvalidStateError, MLContext, MLExecution, OperationError
-from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.graph import compiled_of
+from webnn_py.api.compiled import CompiledGraph, compiled_of
 from webnn_py.core.lru_cache import CacheLimits, LRUCache
 
 THREADS = 8

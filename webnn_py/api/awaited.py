@@ -8,23 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.arguments import Arguments
-from webnn_py.api.awaited_run import (
+from webnn_py.api.batching.batching import Batching, batching_of
+from webnn_py.api.batching.request import Request
+from webnn_py.api.compiled import CompiledGraph, compiled_of
+from webnn_py.api.context import MLContext
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.runs import (
     Points,
     computed,
     finished,
+    in_turn,
     promising,
     raised,
 )
-from webnn_py.api.batching.batching import Batching, batching_of
-from webnn_py.api.batching.request import Request
-from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.context import MLContext
-from webnn_py.api.deferred_run import in_turn
-from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import session_of
 from webnn_py.api.shape_specialization import Prepared, Sizes
-from webnn_py.api.signature import Signature
+from webnn_py.api.signature import Arguments, Signature
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.messages import Suggesting

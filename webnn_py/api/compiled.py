@@ -17,8 +17,9 @@ from webnn_py.api.session import Compiled, Session
 from webnn_py.api.shape_specialization import Prepared, Sizes, prepare_open
 from webnn_py.api.signature import Signature
 from webnn_py.core import gil_yield
-from webnn_py.core.errors import DataError, InvalidStateError, MLError
+from webnn_py.core.errors import DataError, InvalidStateError, MLError, ValidationError
 from webnn_py.core.lru_cache import LRUCache
+from webnn_py.core.messages import shown
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
@@ -237,6 +238,24 @@ def _prepare_fixed(
     else:
         listing, executable = same.listing, session.load(same.make)
     return replace(Prepared.of(listing, executable), compiled=same)
+
+
+class CompiledOwner:
+    """Base class of MLGraph, with a reference to its CompiledGraph."""
+
+    def __init__(self, compiled: CompiledGraph) -> None:
+        self._compiled = compiled
+
+
+def compiled_of(graph: object) -> CompiledGraph:
+    """Return the CompiledGraph of an MLGraph.
+
+    Raises:
+        ValidationError: `graph` is not an MLGraph.
+    """
+    if not isinstance(graph, CompiledOwner):
+        raise ValidationError(f"graph: got {shown(graph)}, expected an MLGraph")
+    return graph._compiled
 
 
 def _go_on_later(

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from webnn_py.api import tensor_operations
+from webnn_py.api.compiled import compiled_of
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.api.loading import Loading
 from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session

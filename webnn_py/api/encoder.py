@@ -6,8 +6,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.api.programs.program import MLProgram, record_program
 from webnn_py.api.session import session_of
 from webnn_py.api.slicing import MLSlicedDispatch, record_slice

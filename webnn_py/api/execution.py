@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.arguments import Arguments
+from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
-from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.run_operation import Memory, ordered_operation
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.runs import Memory, ordered_operation
 from webnn_py.api.session import Session, session_of
+from webnn_py.api.signature import Arguments
 from webnn_py.core import convert
 from webnn_py.core.completion import (
     Cancellation,

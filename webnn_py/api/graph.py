@@ -8,22 +8,21 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.compiled import CompiledGraph, CompiledOwner
 from webnn_py.api.default_session import default_session
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph_recorder import read_recipe
 from webnn_py.api.profile import MLProfile
 from webnn_py.api.programs.file import write_graph
 from webnn_py.core.completion import check_interrupts_nothing, check_may_block
-from webnn_py.core.errors import ValidationError
-from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.messages import Suggesting
 from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.ops.replay import fix, output_shapes
 from webnn_py.storage.archive import Archive, check_ending, replacing, write_archive
 from webnn_py.storage.graph_file import graph_entries
 
 
-class MLGraph(Suggesting):
+class MLGraph(CompiledOwner, Suggesting):
     """A compiled graph, bound to the context that built it; `print` lists it.
 
     A copy (`copy.copy`, `copy.deepcopy`) is another graph of the same context that shares the
@@ -34,7 +33,7 @@ class MLGraph(Suggesting):
     """
 
     def __init__(self, compiled: CompiledGraph) -> None:
-        self._compiled = compiled
+        super().__init__(compiled)
         self._inputs = compiled.signature.public("inputs")
         self._outputs = compiled.signature.public("outputs")
 
@@ -233,14 +232,3 @@ def _unpickled(data: bytes) -> MLGraph:
     session = default_session()
     recipe = read_recipe(session, Archive(data, "pickled MLGraph"))
     return MLGraph(CompiledGraph(session, recipe))
-
-
-def compiled_of(graph: object) -> CompiledGraph:
-    """Return the CompiledGraph of an MLGraph.
-
-    Raises:
-        ValidationError: `graph` is not an MLGraph.
-    """
-    if not isinstance(graph, MLGraph):
-        raise ValidationError(f"graph: got {shown(graph)}, expected an MLGraph")
-    return graph._compiled

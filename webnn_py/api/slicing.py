@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from webnn_py.api.arguments import Arguments
-from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.compiled import CompiledGraph, compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session, SessionOwner
+from webnn_py.api.signature import Arguments
 from webnn_py.api.tensor_checks import check_there
 from webnn_py.api.tensor_memory import check_not_held, mark_made, run_on_tensors
 from webnn_py.core import convert

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.compiled import compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.cli.printing import format_bytes, format_shape
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Step, Steps

@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from webnn_py.api.awaited import MLAwaitedExecution
+from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
 from webnn_py.api.encoder import MLCommandEncoder
 from webnn_py.api.execution import MLExecution
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.core.dtypes import from_numpy
 from webnn_py.ir import Array
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.compiled import compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.api.profile import MOST_RUNS, MLProfile
 from webnn_py.cli import inputs
 from webnn_py.cli.facts import Facts, facts_of

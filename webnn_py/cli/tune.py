@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
-from webnn_py.api.graph import compiled_of
 from webnn_py.api.session import Session
 from webnn_py.cli.models import DEVICES, Loaded, add_model, load, open_context
 from webnn_py.cli.printing import (

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from onnx import ModelProto, checker
 
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.compiled import compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.engines.onnx_lowering import Names, lower_graph, why_not_lowered
 from webnn_py.engines.reference import evaluate

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.arguments import Arguments
 from webnn_py.api.batching.batch_queue import Joining, Line
 from webnn_py.api.batching.batch_size_policy import Pace, run_sizes
 from webnn_py.api.batching.request import Request
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared, Sizes
+from webnn_py.api.signature import Arguments
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ValidationError

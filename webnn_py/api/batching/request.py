@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from webnn_py.api.arguments import Arguments
+from webnn_py.api.signature import Arguments
 from webnn_py.core.completion import Cancellation, Waiter, wait_settled
 from webnn_py.ir import Array
 from webnn_py.memory.batch_rows import split_rows

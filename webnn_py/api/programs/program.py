@@ -9,15 +9,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from webnn_py.api.arguments import Arguments
-from webnn_py.api.awaited_run import Points, done, finished, promising, raised
-from webnn_py.api.deferred_run import in_turn
 from webnn_py.api.descriptor import MLOperandDescriptor, public_descriptor
 from webnn_py.api.profile import MLProfile, measured, run_count
 from webnn_py.api.programs.program_arguments import by_name, given_arguments, named_arguments
 from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence, Recorder
+from webnn_py.api.runs import Points, done, finished, in_turn, promising, raised
 from webnn_py.api.session import Session, SessionOwner, session_of
-from webnn_py.api.signature import Signature
+from webnn_py.api.signature import Arguments, Signature
 from webnn_py.api.tensor_memory import run_on_tensors
 from webnn_py.api.tensor_operations import tensor_descriptor
 from webnn_py.core import convert

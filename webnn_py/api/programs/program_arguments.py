@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webnn_py.api.arguments import Arguments
 from webnn_py.api.session import Session
-from webnn_py.api.signature import Signature
+from webnn_py.api.signature import Arguments, Signature
 from webnn_py.api.tensor import MLTensor
 from webnn_py.core import convert
 from webnn_py.core.errors import DataError

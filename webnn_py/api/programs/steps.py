@@ -8,7 +8,8 @@ import numbers
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.compiled import compiled_of
+from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.dtypes import MLOperandDataType

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from webnn_py.api.arguments import Arguments
-from webnn_py.api.run_operation import Memory, ordered_operation, title_of
 from webnn_py.api.session import Session
-from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.api.signature import Arguments
+from webnn_py.api.tensor_memory import check_not_held, mark_failed, run_on_tensors
 from webnn_py.api.unordered_pool import HostRequest
-from webnn_py.core.completion import CANCELLED, wait_or_cancel
-from webnn_py.core.errors import OperationError
+from webnn_py.core.completion import CANCELLED, Cancellation, Completion, wait_or_cancel
+from webnn_py.core.errors import DataError, OperationError, ValidationError
+from webnn_py.core.messages import shown
 from webnn_py.core.thread_priority import LONG_RUN_SECONDS, shorten_slice
 from webnn_py.engines.base import AwaitedRun, HostExecutable
 from webnn_py.ir import Array, Shape
+from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering.operation import Operation, Run, wait_in_order
 from webnn_py.ordering.timeline import Timeline, TimelinePoint
 
+T = TypeVar("T")
+Memory = tuple[Sequence[Region], Sequence[Region]]
+"""Memory regions that are read, and those that are written."""
 Points = tuple[TimelinePoint, ...]
 AwaitableRun = Coroutine[Any, Any, dict[str, Any]]
 NO_MEMORY: Memory = ((), ())
+COMPILED = "compilation"
+"""Label of the timeline that a run waits for until it is compiled, in messages."""
 
 
 async def finished(
@@ -196,3 +202,127 @@ def _ignore(error: BaseException) -> None:
 async def raised(error: Exception) -> Any:
     """Raise an error of the call when it is awaited."""
     raise error
+
+
+def ordered_operation(
+    given: Arguments,
+    run: Run,
+    fail: Callable[[BaseException], None],
+    cancellation: Cancellation,
+    sync: tuple[TimelinePoint, ...] = (),
+    memory: Memory = ((), ()),
+) -> Operation:
+    """Return the operation of a run, which stores its error in the tensors it should write.
+
+    Args:
+        given: Arguments of the run.
+        run: Performs the run.
+        fail: Called with the error if the run fails or is refused.
+        cancellation: Cancellation of the await.
+        sync: Timeline points that it waits for and signals.
+        memory: Regions that it reads and writes besides tensors.
+    """
+
+    def failed(error: BaseException) -> None:
+        if not cancellation.cancelled:  # a cancelled run leaves its outputs unchanged
+            mark_failed(given.writes, error)
+        fail(error)
+
+    return Operation(
+        functools.partial(run_on_tensors, given.reads, given.writes, run),
+        failed,
+        sync,
+        slow=True,
+        host=not given.only_tensors,
+        reads=(*given.reads, *memory[0]),
+        writes=(*given.writes, *memory[1]),
+        title=title_of(given.names),
+    )
+
+
+def title_of(outputs: Iterable[str]) -> str:
+    """Return the name of a run with these outputs in messages."""
+    return f"compute of {', '.join(map(shown, outputs))}"
+
+
+async def in_turn(
+    session: Session,
+    given: Arguments,
+    waits: Points,
+    compile_it: Callable[[], T],
+    start: Callable[[T, Sequence[Any]], AwaitedRun],
+) -> dict[str, Any]:
+    """Submit a run, compile it on the build thread, await it, and return its outputs by name.
+
+    The run keeps its place in the context's order.
+
+    Args:
+        session: Session of the context.
+        given: Inputs and outputs of the run; the input arrays are private.
+        waits: Timeline points that the run waits for and signals.
+        compile_it: Compiles the executable, on the build thread.
+        start: Creates the run from the compiled object and the inputs.
+    """
+    over = Timeline(label=COMPILED)
+
+    def begin(inputs: Sequence[Any]) -> AwaitedRun:
+        return start(compiling.wait(0), inputs)
+
+    run = PostponedRun(session, given, begin)
+    compiling: Completion[T] = session.run_on_builder(compile_it, run.cancellation)
+    compiling.on_done(lambda: over.signal(1))
+    return await finished(session, run, given, (*waits, over(wait=1)))
+
+
+class PostponedRun(AwaitedRun):
+    """Run whose executable is still being compiled.
+
+    Args:
+        session: Session of the context.
+        given: Inputs and outputs of the run.
+        start: Creates the actual run from the inputs, after the compilation.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        given: Arguments,
+        start: Callable[[Sequence[Any]], AwaitedRun],
+    ) -> None:
+        super().__init__()
+        self._session = session
+        self._inputs = given.hand_over()
+        self._outputs = given.outputs
+        self._start = start
+        self._run: AwaitedRun | None = None
+
+    def begin(self) -> None:
+        """Create and begin the actual run; its executable is compiled by now."""
+        inputs = self._inputs  # read first: a cancellation leads to `release`, which drops them
+        self.cancellation.check()
+        try:
+            run = self._start(inputs)
+        except (DataError, ValidationError):
+            self.cancellation.cancel()  # the run leaves its outputs unchanged
+            raise
+        run.done, run.cancellation = self.done, self.cancellation
+        self._run = run
+        run.begin()
+
+    def memory(self) -> tuple[list[Region], list[Region]]:
+        """Return the regions read and written: device resources, and output arrays."""
+        engine = self._session.engine
+        read = [engine.region(given) for given in self._inputs if engine.takes(given)]
+        written = [engine.region(given) for given in self._outputs if engine.takes(given)]
+        arrays = [given for given in self._outputs if isinstance(given, np.ndarray)]
+        return read, [*written, *map(region_of, arrays)]
+
+    def results(self) -> list[Any]:
+        """Return the outputs."""
+        return [] if self._run is None else self._run.results()
+
+    def release(self) -> None:
+        """Drop the inputs."""
+        self._inputs = ()
+        if self._run is not None:
+            self._run.release()
