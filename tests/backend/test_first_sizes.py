@@ -14,7 +14,7 @@ from tests.graphs import awaited, normal
 from tests.internals import engine_of, prepared_for, session_of
 from webnn_py import MLContext, MLGraphBuilder, ml
 from webnn_py.api import shape_specialization as prepared
-from webnn_py.api.session import Session
+from webnn_py.api.graph_compiler import GraphCompiler
 from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
@@ -107,14 +107,14 @@ def test_sizes_are_compiled_for_one_by_one_where_passes_know_too_little(
     monkeypatch: pytest.MonkeyPatch,
     prepared: bool,
 ) -> None:
-    optimize = Session.optimize
+    optimize = GraphCompiler.optimize
 
-    def refused(self: Session, recipe: Graph, *rest: object) -> Graph:
+    def refused(self: GraphCompiler, recipe: Graph, *rest: object) -> Graph:
         if recipe.open_sizes:
             raise ValueError("not known")
         return optimize(self, recipe, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Session, "optimize", refused)
+    monkeypatch.setattr(GraphCompiler, "optimize", refused)
     graph = attending(gpu)
     for length in (*MET, FAR):
         if prepared:

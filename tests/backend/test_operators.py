@@ -53,7 +53,7 @@ def test_every_operator_has_a_lowering_or_is_decomposed() -> None:
 
 def test_the_context_supports_what_the_declarations_allow(each_device: MLContext) -> None:
     for op in REGISTRY.values():
-        types = session_of(each_device).supported_types[op]
+        types = session_of(each_device).compiler.supported_types[op]
         assert {name: types[name] for name in op.limits} == {
             n: op.operand_types(n) for n in op.limits
         }

@@ -27,7 +27,7 @@ from webnn_py import (
     Timeline,
     ValidationError,
 )
-from webnn_py.api.session import Session
+from webnn_py.api.graph_compiler import GraphCompiler
 
 ONES = np.ones(4, np.float32)
 AT_SIZES = ("compile_open", "compile_as")
@@ -54,7 +54,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         return compile_later
 
     for name in AT_SIZES:
-        monkeypatch.setattr(Session, name, later(getattr(Session, name)))
+        monkeypatch.setattr(GraphCompiler, name, later(getattr(GraphCompiler, name)))
     return go
 
 
@@ -205,7 +205,7 @@ def test_what_does_not_compile_fails_what_it_was_to_write(
     graph, y, timeline = build(context, growing), tensor(context, ONES), Timeline()
     compute = MLAwaitedExecution(context).compute
     for name in AT_SIZES:
-        monkeypatch.setattr(Session, name, fail)
+        monkeypatch.setattr(GraphCompiler, name, fail)
 
     async def main() -> None:
         with pytest.raises(OperationError, match=r"^boom$"):

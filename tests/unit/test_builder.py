@@ -23,7 +23,7 @@ from webnn_py import (
     OperationError,
     ValidationError,
 )
-from webnn_py.api.session import Session
+from webnn_py.api.graph_compiler import GraphCompiler
 
 
 @pytest.fixture
@@ -230,14 +230,14 @@ async def test_a_builder_tells_what_became_of_its_build(
 
     builder, outputs = recorded()
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "compile", raising)
+        patch.setattr(GraphCompiler, "compile", raising)
         with pytest.raises(OperationError, match="enough"):
             builder.build_sync(outputs)
     with pytest.raises(InvalidStateError, match=r"could not build its graph.*make a new builder"):
         await builder.build_async(outputs)
 
     compiled: list[object] = []
-    monkeypatch.setattr(Session, "compile", lambda *given: compiled.append(given))
+    monkeypatch.setattr(GraphCompiler, "compile", lambda *given: compiled.append(given))
     held.set()
     await session_of(cpu).run_on_builder(lambda: None)
     assert not compiled

@@ -183,10 +183,10 @@ def test_an_error_is_everyones_and_is_not_kept(make: Making) -> None:
 def test_a_graph_is_compiled_when_it_is_built_and_not_again(
     cpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = session_of(cpu)
+    compiler = session_of(cpu).compiler
     compiled = []
-    real = session.compile
-    monkeypatch.setattr(session, "compile", lambda recipe: compiled.append(recipe) or real(recipe))
+    real = compiler.compile
+    monkeypatch.setattr(compiler, "compile", lambda recipe: compiled.append(recipe) or real(recipe))
     graph = doubling(cpu)
     for _ in range(3):
         MLExecution(cpu).compute(graph, {"x": ONES})

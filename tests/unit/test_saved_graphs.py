@@ -177,8 +177,8 @@ def test_data_types_that_a_context_lacks_are_not_damage(
     built(cpu).save(path)
     session = session_of(cpu)
     clamp = REGISTRY["clamp"]
-    types = {**session.supported_types[clamp], "input": ("int32",)}
-    monkeypatch.setitem(session.supported_types, clamp, types)
+    types = {**session.compiler.supported_types[clamp], "input": ("int32",)}
+    monkeypatch.setitem(session.compiler.supported_types, clamp, types)
     with pytest.raises(NotSupportedError, match="clamp: operand 'input': this context does not"):
         cpu.load_graph_sync(path)
 

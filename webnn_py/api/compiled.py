@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.env_profile import profile_built
+from webnn_py.api.graph_compiler import Compiled, GraphCompiler
 from webnn_py.api.profile import MLProfile, measure
 from webnn_py.api.recipe_cache import CompiledRecipe
-from webnn_py.api.session import Compiled, Session
+from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared, Sizes, prepare_open
 from webnn_py.api.signature import Signature
 from webnn_py.core import gil_yield
@@ -38,7 +39,7 @@ class CompiledGraph:
     Args:
         session: Session of the context.
         recipe: The graph as recorded, before any pass.
-        compile: Compiles a graph without open dimensions; `Session.compile` by default.
+        compile: Compiles a graph without open dimensions; `GraphCompiler.compile` by default.
 
     Attributes:
         signature: Inputs and outputs of the executions.
@@ -53,7 +54,7 @@ class CompiledGraph:
     ) -> None:
         self.session = session
         self.is_open = bool(recipe.open_sizes)
-        same = None if self.is_open or debug_level() else session.recipes.find(recipe)
+        same = None if self.is_open or debug_level() else session.compiler.recipes.find(recipe)
         if same is not None:
             recipe = same.recipe
         self.signature = signature = Signature.of(recipe)
@@ -61,9 +62,9 @@ class CompiledGraph:
         self._recipe: Graph | None = recipe
         # No reference back to this object: a cycle would delay the release of its memory.
         prepare = (
-            prepare_open(session, recipe)
+            prepare_open(session.compiler, recipe)
             if self.is_open
-            else lambda *_: _prepare_fixed(session, recipe, compile or session.compile, same)
+            else lambda *_: _prepare_fixed(session.compiler, recipe, compile, same)
         )
         self._wanted = wanted = set[Sizes]()  # sizes that need kernels of their own
 
@@ -225,18 +226,18 @@ class CompiledGraph:
 
 
 def _prepare_fixed(
-    session: Session,
+    compiler: GraphCompiler,
     recipe: Graph,
-    compile: Callable[[Graph], Compiled],
+    compile: Callable[[Graph], Compiled] | None,
     same: CompiledRecipe | None,
 ) -> Prepared:
     """Compile a recipe without open dimensions, unless an equal one is compiled already."""
     if same is None:
-        listing, executable = compile(recipe)
+        listing, executable = (compile or compiler.compile)(recipe)
         same = CompiledRecipe(recipe, listing, executable.maker())
-        session.recipes.add(same)
+        compiler.recipes.add(same)
     else:
-        listing, executable = same.listing, session.load(same.make)
+        listing, executable = same.listing, compiler.load(same.make)
     return replace(Prepared.of(listing, executable), compiled=same)
 
 

@@ -31,6 +31,7 @@ from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
+from webnn_py.engines.device import CommandQueue
 from webnn_py.ir import Array
 from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points, seconds_of
@@ -353,11 +354,11 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """
         session = self._session
         session.check_alive()
-        if self.device_type != "gpu":
+        queue = session.queue
+        if not isinstance(queue, CommandQueue):
             raise InvalidStateError("submit takes GPU command buffers; this is a CPU context")
         waits = points(sync)
         buffers = convert.items(command_buffers, "submit: command_buffers")
-        queue: Any = session.queue
         queue.check_commands(buffers)
         failed: list[BaseException] = []
 

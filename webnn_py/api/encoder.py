@@ -18,7 +18,7 @@ from webnn_py.core import convert
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting, named
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.engines.device import DeviceEngine, DeviceExecutable
+from webnn_py.engines.device import CommandQueue, DeviceEngine, DeviceExecutable
 from webnn_py.memory import host_arrays
 
 
@@ -48,9 +48,11 @@ class MLCommandEncoder(Unpicklable, Suggesting):
                 "MLCommandEncoder needs a GPU context; on a CPU context use MLExecution or"
                 " MLAwaitedExecution"
             )
-        assert isinstance(session.engine, DeviceEngine)
+        engine, queue = session.engine, session.queue
+        assert isinstance(engine, DeviceEngine)
+        assert isinstance(queue, CommandQueue)
         self._session = session
-        self._commands = session.engine.commands(session.queue, encoder)
+        self._commands = engine.commands(queue, encoder)
 
     def initialize_graph(self, graph: MLGraph, constants: Mapping[str, Any] | None = None) -> None:
         """Record the one-time initialization of a graph.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from webnn_py.core.completion import (
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
+from webnn_py.engines.base import HostExecutable
 from webnn_py.memory.host_arrays import plain_arrays
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.operation import Run, wait_in_order
@@ -99,8 +100,8 @@ class MLExecution(Unpicklable, Suggesting):
         session = self._session
         compiled = compiled_of(graph)
         signature, sizes = compiled.fixed(inputs)
-        # On a CPU this is a HostExecutable; an isinstance check would dominate the call.
-        executable: Any = compiled.executable(session, sizes=sizes)
+        # The engine of a CPU context makes no others; a check here would dominate the call.
+        executable = cast(HostExecutable, compiled.executable(session, sizes=sizes))
         has_others = session.queue.has_others
         if outputs is None and not has_others and (plain := plain_arrays(inputs, signature.read)):
             results = executable.new_results(plain, signature.made.values())

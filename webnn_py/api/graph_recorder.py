@@ -60,7 +60,7 @@ class SessionNodes(NodeList):
         self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
     ) -> None:
         """Raise a NotSupportedError if the context cannot run this operator on these types."""
-        types = self.session.supported_types[op]
+        types = self.session.compiler.supported_types[op]
         given = {name: operand for name, operand in operands.items() if operand is not None}
         if op.output_types and not isinstance(op.output_types, str):
             given["output"] = outputs[0]

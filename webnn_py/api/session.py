@@ -1,15 +1,15 @@
-"""The session behind an MLContext: its engine, its work queue and its threads."""
+"""The session behind an MLContext: its work queue, its threads and its end."""
 
 from __future__ import annotations
 
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from webnn_py.api.recipe_cache import RecipeCache
+from webnn_py.api.graph_compiler import GraphCompiler
 from webnn_py.api.unordered_pool import DEFAULT_POLICY, Alone, IndependentRuns
 from webnn_py.core import fork_guard, gil_yield
 from webnn_py.core.completion import Cancellation, Completion, wait_or_cancel
@@ -20,35 +20,13 @@ from webnn_py.core.errors import (
     ValidationError,
 )
 from webnn_py.core.lru_cache import CacheLimits
-from webnn_py.core.messages import LOG, shown
-from webnn_py.core.open_dims import typical_sizes
-from webnn_py.core.parallel_map import MAX_THREADS
+from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
-from webnn_py.engines.base import Engine, Executable
-from webnn_py.engines.executor import CompileBy, Listing, by_compile, compile_on, compile_open
-from webnn_py.engines.limits import EngineLimits
-from webnn_py.engines.reference import ReferenceEngine, evaluate
-from webnn_py.ir import Graph
-from webnn_py.memory.memory_trim import trim_memory
-from webnn_py.memory.weight_spill import WeightSpill
-from webnn_py.ops.registry import Operator, TypesByOperand
-from webnn_py.ops.replay import fix
+from webnn_py.engines.base import Engine
+from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.ordering.operation import Run
-from webnn_py.passes import (
-    Derive,
-    SharedResults,
-    Target,
-    derive_anew,
-    optimize,
-    optimize_open,
-    report,
-)
-from webnn_py.passes.derived_constants import Results, Sources
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Executable | None)
-Compiled = tuple[Listing, Executable]
-CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
 DEFAULT_ROOM = CacheLimits()
 
@@ -75,7 +53,7 @@ class Holder(Protocol):
 
 
 class Session:
-    """Engine, work queue and threads of one context.
+    """Work queue and threads of one context, and what ends with them.
 
     Args:
         engine: Engine that compiles and runs the graphs.
@@ -89,8 +67,7 @@ class Session:
         alone: Cache of single-threaded executables, for when several threads compute.
         independent: Pool of awaited runs that need no order.
         queue: Queue that orders the context's work.
-        recipes: Compiled recipes, which equal graphs share.
-        supported_types: Supported data types of an operator's operands, by operator.
+        compiler: Compiler of its graphs.
         lost: Completion with the reason for the loss of the context.
         alive: Whether the context can be used; cheaper to read than `lost`. See `check_alive`.
     """
@@ -107,13 +84,6 @@ class Session:
         self.workers = workers
         self.device_type: MLDeviceType = device_type
         self.lost: Completion[MLContextLostInfo] = Completion()
-        # On a CPU, the reference engine runs the operators that the engine does not support.
-        helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
-        self._engines = (engine, ReferenceEngine()) if helps else (engine,)
-        self.supported_types = _SupportedTypes(self._last_engine)
-        self.recipes = RecipeCache(engine)
-        # Share derived arrays, as a device engine uploads each constant array once, by identity.
-        self._share: Derive = derive_anew if engine.device is None else SharedResults()
         self._forked = False
         self.alive = True
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
@@ -123,6 +93,8 @@ class Session:
         )
         self._improver = Workers(f"webnn-{device_type}-improver")
         self._all_workers = self._worker, self._builder, self._second, self._improver
+        # On a CPU, the reference engine runs the operators that the engine does not support.
+        helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
         self.leaves_interpreter = helps
         self.alone = Alone(self._builder)
         helpers = self._second if helps else None
@@ -133,6 +105,8 @@ class Session:
         for threads in self._all_workers:
             weakref.finalize(self, threads.finish).atexit = False
         self.queue = engine.queue(functools.partial(_start, self._worker), workers)
+        fallback = ReferenceEngine() if helps else None
+        self.compiler = GraphCompiler(engine, fallback, self.queue.loss())
         self.queue.loss().on_lost = functools.partial(_lose, weakref.ref(self))
         _SESSIONS.add(self)
 
@@ -161,7 +135,7 @@ class Session:
             holders = tuple(self._holders)
         for holder in holders:
             holder.release()
-        for engine in self._engines:
+        for engine in self.compiler.engines:
             engine.destroy()
 
     def has(self, holder: Holder) -> None:
@@ -196,108 +170,6 @@ class Session:
         """Raise an InvalidStateError in a child process, where the context is the parent's."""
         if self._forked:
             raise InvalidStateError(f"this MLContext {fork_guard.FORKED}")
-
-    @property
-    def _last_engine(self) -> Engine:
-        """Return the fallback engine, which runs operators that no other engine supports."""
-        return self._engines[-1]
-
-    def limits(self) -> EngineLimits:
-        """Return the limits on every tensor of this context."""
-        return self._last_engine.limits()
-
-    def optimize_open(self, recipe: Graph) -> Graph:
-        """Run the engine's passes that support open dimensions on a recipe that has some."""
-        return optimize_open(
-            recipe, _target(self.engine, derive_anew, self._share), self.engine.passes
-        )
-
-    def compile(
-        self,
-        recipe: Graph,
-        derive: Derive = derive_anew,
-        opened: Callable[[Engine], Compiled | None] = lambda engine: None,
-    ) -> Compiled:
-        """Compile a recipe for this context's engine, with the reference engine as fallback.
-
-        Args:
-            recipe: Graph without open dimensions.
-            derive: Computes the constants that passes derive from other constants.
-            opened: Returns the specialization of a shape-generic compilation, or None.
-
-        Returns:
-            The listing of the graph after the engine's passes, and its executable.
-
-        Raises:
-            OperationError: The engine or device could not compile it.
-        """
-        with self.queue.loss():
-            listing, executable = self.engine.pick(
-                recipe, lambda engine: opened(engine) or self._compile_on(engine, recipe, derive)
-            )
-        report(executable.describe, executable.code)
-        return listing, executable
-
-    def load(self, make: Callable[[], E]) -> E:
-        """Return the executable of a graph that is already compiled, or None.
-
-        Args:
-            make: Creates the executable from the compiled code; may return None if there is none.
-
-        Raises:
-            OperationError: The engine or device could not create it.
-        """
-        with self.queue.loss():
-            made = make()
-        if made is not None:
-            report(made.describe, made.code)
-        return made
-
-    def optimize(self, recipe: Graph, derive: Derive) -> Graph:
-        """Run the passes of this context's engine on a recipe; arguments as in `compile`."""
-        return _optimize(self.engine, recipe, derive, self._share)
-
-    def compile_as(self, optimized: Graph, compile_by: CompileBy = by_compile) -> Compiled:
-        """Compile a recipe as `compile` does, after this context's engine's passes have run.
-
-        Args:
-            optimized: The recipe after the passes.
-            compile_by: Compiles a graph for an engine, by default with the engine's `compile`.
-        """
-        return self.compile(
-            optimized,
-            opened=lambda engine: compile_on(optimized, self._with_help(engine), compile_by),
-        )
-
-    def compile_open(self, optimized: Graph, engine: Engine) -> CompileForSizes | None:
-        """Compile a recipe for all sizes of its open dimensions, as far as the engine can.
-
-        Args:
-            optimized: The recipe that `optimize_open` returns.
-            engine: This context's engine, or one that it stands for.
-
-        Returns:
-            A function that compiles the rest for a set of sizes, with the results of `compile`.
-            None if the engine must compile for each set of sizes.
-        """
-        if not engine.stays_open:
-            return None
-        try:
-            opened = _optimize(engine, optimized, derive_anew, self._share)
-            sample = fix(opened, typical_sizes(opened.open_sizes))
-            compile = compile_open(opened, sample, self._with_help(engine))
-        except ValidationError as error:  # an engine or pass needs a size that is open
-            LOG.info("engine %s compiles for each set of sizes: %s", engine.name, error)
-            return None
-        return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
-
-    def _compile_on(self, engine: Engine, recipe: Graph, derive: Derive) -> Compiled:
-        return compile_on(_optimize(engine, recipe, derive, self._share), self._with_help(engine))
-
-    def _with_help(self, engine: Engine) -> Sequence[Engine]:
-        """Return an engine and its fallback: on a CPU, the reference engine."""
-        helping = self._engines[1:]
-        return (engine,) if isinstance(engine, ReferenceEngine) else (engine, *helping)
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on a worker thread; work begins in submission order."""
@@ -382,18 +254,6 @@ class Session:
             fail(error)
 
 
-class _SupportedTypes(dict[Operator, TypesByOperand]):
-    """Cache of the data types that an engine supports, by operator."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__()
-        self._engine = engine
-
-    def __missing__(self, op: Operator) -> TypesByOperand:
-        found = self[op] = self._engine.supported_types(op)
-        return found
-
-
 class SessionOwner:
     """Base class of MLContext, with a reference to its session."""
 
@@ -412,25 +272,6 @@ def session_of(context: object) -> Session:
         raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
     context._session.check_alive()
     return context._session
-
-
-def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
-    keep = WeightSpill().keep if engine.has_own_weights else None
-
-    def kept(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
-        made = (lambda: tuple(map(keep, compute()))) if keep else compute
-        return derive(what, sources, lambda: share(what, sources, made))
-
-    threads = 1 if engine.device is None else MAX_THREADS  # a GPU leaves the processors free
-    return Target(engine.supports, evaluate, derive=kept, threads=threads)
-
-
-def _optimize(engine: Engine, recipe: Graph, derive: Derive, share: Derive) -> Graph:
-    """Run an engine's passes on a recipe, and release the mapped memory of the weights read."""
-    made = optimize(recipe, _target(engine, derive, share), engine.passes)
-    if engine.has_own_weights:
-        trim_memory(recipe.constants.values())
-    return made
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()

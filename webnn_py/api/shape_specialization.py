@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from webnn_py.api.graph_compiler import Compiled, GraphCompiler
 from webnn_py.api.recipe_cache import CompiledRecipe
-from webnn_py.api.session import Compiled, Session
 from webnn_py.core.lru_cache import CacheLimits, LRUCache, MemoryUse
 from webnn_py.core.open_dims import likely_sizes
 from webnn_py.engines.base import Engine, Executable
@@ -74,13 +74,13 @@ class Prepared:
         return pieces
 
 
-def prepare_open(session: Session, recipe: Graph) -> Prepare:
+def prepare_open(compiler: GraphCompiler, recipe: Graph) -> Prepare:
     """Return a function that compiles a graph for sizes; share the size-independent work."""
-    optimized = session.optimize_open(recipe)
+    optimized = compiler.optimize_open(recipe)
     shared = DerivedConstants()
-    if isinstance(session.engine, DeviceEngine):
-        return _OnDevice(session, session.engine, optimized, shared).prepare
-    for_all = LRUCache(lambda engine: session.compile_open(optimized, engine), CacheLimits())
+    if isinstance(compiler.engine, DeviceEngine):
+        return _OnDevice(compiler, compiler.engine, optimized, shared).prepare
+    for_all = LRUCache(lambda engine: compiler.compile_open(optimized, engine), CacheLimits())
 
     def prepare(sizes: Sizes, nearly: bool) -> Prepared:
         numbers = dict(sizes)
@@ -89,11 +89,11 @@ def prepare_open(session: Session, recipe: Graph) -> Prepare:
             at_sizes = for_all.get(engine)
             return None if at_sizes is None else at_sizes(numbers)
 
-        made = opened(session.engine)
+        made = opened(compiler.engine)
         if made is not None:
             return Prepared.of(*made)
         derivations = Derivations(shared)
-        made = session.compile(fix(optimized, numbers), derivations, opened)
+        made = compiler.compile(fix(optimized, numbers), derivations, opened)
         return Prepared.of(*made, derivations)
 
     return prepare
@@ -108,14 +108,18 @@ class _OnDevice:
     """
 
     def __init__(
-        self, session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
+        self,
+        compiler: GraphCompiler,
+        engine: DeviceEngine,
+        optimized: Graph,
+        shared: DerivedConstants,
     ) -> None:
-        self._session = session
+        self._compiler = compiler
         self._engine = engine
         self._shared = shared
         self._for_sizes = engine.for_sizes()
         of_all = Derivations(shared)
-        self._passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
+        self._passes = OpenPasses(optimized, lambda graph: compiler.optimize(graph, of_all))
         self._first: Sizes | None = None
 
     def prepare(self, sizes: Sizes, nearly: bool) -> Prepared:
@@ -139,7 +143,7 @@ class _OnDevice:
         opened, numbers = self._passes.opened, dict(sizes)
         if opened is None:
             return None
-        known = self._session.load(lambda: self._for_sizes.known(numbers))
+        known = self._compiler.load(lambda: self._for_sizes.known(numbers))
         if known is None:
             return None
         remark = known.remark
@@ -159,9 +163,9 @@ class _OnDevice:
 
     def _compiled(self, sizes: Sizes, for_any: bool) -> Prepared:
         """Compile shape-generic kernels, if the passes can run on the graph with open sizes."""
-        session, numbers = self._session, dict(sizes)
+        compiler, numbers = self._compiler, dict(sizes)
         derivations = Derivations(self._shared)
-        fixed = self._passes.at(numbers, lambda graph: session.optimize(graph, derivations))
+        fixed = self._passes.at(numbers, lambda graph: compiler.optimize(graph, derivations))
         opened = self._passes.opened
 
         def compile(engine: Engine, graph: Graph) -> Executable:
@@ -169,14 +173,14 @@ class _OnDevice:
                 return engine.compile(graph)
             return self._for_sizes.compile(opened, numbers, graph, for_any)
 
-        made = Prepared.of(*session.compile_as(fixed, compile), derivations)
+        made = Prepared.of(*compiler.compile_as(fixed, compile), derivations)
         return self._improvable(made, sizes)
 
     def _by_themselves(self, sizes: Sizes) -> Prepared:
         """Compile kernels for exactly these sizes."""
-        session, derivations = self._session, Derivations(self._shared)
-        fixed = self._passes.alone(dict(sizes), lambda graph: session.optimize(graph, derivations))
-        return Prepared.of(*session.compile_as(fixed), derivations)
+        compiler, derivations = self._compiler, Derivations(self._shared)
+        fixed = self._passes.alone(dict(sizes), lambda graph: compiler.optimize(graph, derivations))
+        return Prepared.of(*compiler.compile_as(fixed), derivations)
 
     def _compile_ahead(self, first: Mapping[str, int]) -> None:
         """Compile ahead for sizes that are likely to follow the first ones."""

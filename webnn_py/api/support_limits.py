@@ -12,11 +12,11 @@ from webnn_py.ops.declare import REGISTRY
 
 def support_limits(session: Session) -> dict[str, Any]:
     """Return data types and ranks by operator and operand, as `MLContext.op_support_limits`."""
-    bounds = session.limits()
+    bounds = session.compiler.limits()
     anything = _tensor_limits(ANY, 0, bounds.max_rank)
     operators: dict[str, Any] = {}
     for op in REGISTRY.values():
-        types = session.supported_types[op]
+        types = session.compiler.supported_types[op]
         members = {
             name: _tensor_limits(types[name], *limits.rank_range)
             for name, limits in op.limits.items()

@@ -26,6 +26,7 @@ from webnn_py.core.errors import (
     caused_by,
     root_cause,
 )
+from webnn_py.engines.device import CommandQueue, Rent
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.operation import Operation, Run, wait_in_order
@@ -70,7 +71,7 @@ class TensorMemory:
         self.destroyed = False
         self.serial = next(_SERIALS)
         self.region = region_of(session.queue.target(storage) if constant is None else constant)
-        self._rent: Any = None
+        self._rent: Rent | None = None
         self._lock = threading.Lock()
         session.has(self)
 
@@ -92,17 +93,18 @@ class TensorMemory:
             )
         return found
 
-    def rent(self) -> Any:
+    def rent(self) -> Rent:
         """Rent out the GPUBuffer; destroying the tensor before `end_rent` also destroys it.
 
         Raises:
             InvalidStateError: The tensor is exported already.
         """
-        queue: Any = self.session.queue
+        queue = self.session.queue
+        assert isinstance(queue, CommandQueue)  # only GPU contexts have exportable tensors
         with self._lock:
-            self._rent = queue.rent(self.place("export_to_gpu"))
+            self._rent = rent = queue.rent(self.place("export_to_gpu"))
             self.rented = True
-            return self._rent
+            return rent
 
     def end_rent(self) -> None:
         """End the export, so that the tensor is usable again."""
@@ -245,15 +247,15 @@ class Export(AbstractContextManager[Any]):
 
     def __init__(self, memory: TensorMemory) -> None:
         self._memory = memory
-        self._rent: Any = None
+        self._rent: Rent | None = None
 
     def __enter__(self) -> Any:
         memory = self._memory
         memory.session.check_alive()
         check_not_held(memory, "export_to_gpu: the MLTensor")
         memory.check_written()
-        self._rent = memory.rent()
-        return self._rent.buffer
+        self._rent = rent = memory.rent()
+        return rent.buffer
 
     def __exit__(self, *raised: object) -> None:
         rent, self._rent = self._rent, None

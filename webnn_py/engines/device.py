@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from webnn_py.engines.base import Engine, Executable, Queue
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph
+from webnn_py.memory.overlap import Region
+from webnn_py.ordering.operation import Operation, Run
 
 GivenInputs = Mapping[str, tuple[Descriptor, Any]]
 """Descriptor and argument of each input, by name; see the inputs of `record`."""
@@ -110,6 +112,61 @@ class Commands(ABC):
         """Finish the commands and return them for submission."""
 
 
+class Rent(Protocol):
+    """Loan of a tensor's buffer to the user."""
+
+    @property
+    def buffer(self) -> Any:
+        """Return the device's buffer."""
+
+    @property
+    def destroyed(self) -> bool:
+        """Whether the user has destroyed the buffer."""
+
+    def revoke(self) -> None:
+        """Destroy the buffer, but not during a submission that uses it."""
+
+    def end(self) -> None:
+        """End the rent: the buffer's `destroy` does nothing afterwards."""
+
+
+class CommandQueue(Queue):
+    """Queue of a context whose engine records into a device's commands."""
+
+    @abstractmethod
+    def check_commands(self, commands: Sequence[Any]) -> None:
+        """Check the user's command buffers and mark them as submitted.
+
+        Raises:
+            ValidationError: They are not command buffers of this device, were submitted before, or
+                use a destroyed or mapped resource.
+            ContextLostError: The device is lost.
+        """
+
+    @abstractmethod
+    def memory_of_commands(self, commands: Sequence[Any]) -> list[Region]:
+        """Return the regions that command buffers use, all of which they may write."""
+
+    @abstractmethod
+    def submit_commands(self, commands: Sequence[Any]) -> Run:
+        """Return a function that submits the batch, then the user's command buffers."""
+
+    @abstractmethod
+    def submit_before_return(self, operation: Operation) -> None:
+        """Submit commands before returning, unless they or their resources wait for a timeline.
+
+        The user's own later submissions, ordered only by the device queue, then follow them.
+        """
+
+    @abstractmethod
+    def commands_failed(self, commands: Sequence[Any], error: BaseException) -> None:
+        """Allow command buffers to be submitted again after a failed submission."""
+
+    @abstractmethod
+    def rent(self, storage: Any) -> Rent:
+        """Rent out a tensor's buffer to the user."""
+
+
 class ForSizes(ABC):
     """Thread-safe compiler of one graph with open dimensions for sets of sizes."""
 
@@ -156,7 +213,11 @@ class DeviceEngine(Engine):
         """Return a compiler of one graph with open dimensions for sets of sizes."""
 
     @abstractmethod
-    def commands(self, queue: Queue, encoder: Any) -> Commands:
+    def queue(self, worker: Callable[[Run], None], width: int = 1) -> CommandQueue:
+        """Create the queue of a new context; arguments as in `Engine.queue`."""
+
+    @abstractmethod
+    def commands(self, queue: CommandQueue, encoder: Any) -> Commands:
         """Create empty commands.
 
         Args:

@@ -9,7 +9,8 @@ from webnn_py.api.builder import MLGraphBuilder, recorded
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
-from webnn_py.api.session import Compiled, session_of
+from webnn_py.api.graph_compiler import Compiled
+from webnn_py.api.session import session_of
 from webnn_py.ir import Graph
 from webnn_py.onnx.import_cache import KnownModel
 from webnn_py.onnx.importer import Importer
@@ -75,13 +76,15 @@ def built(
     found = None if constants else known.load()
     if found is not None:
         recipe, optimized = found
-        return MLGraph(CompiledGraph(session, recipe, lambda _: session.compile_as(optimized)))
+        return MLGraph(
+            CompiledGraph(session, recipe, lambda _: session.compiler.compile_as(optimized))
+        )
 
     recorder = Recorder()
     rewritten: list[Graph] = []
 
     def compile(recipe: Graph) -> Compiled:  # holds no reference to the model, to free it
-        listing, executable = session.compile(recipe, recorder)
+        listing, executable = session.compiler.compile(recipe, recorder)
         rewritten[:] = [listing.graph]
         return listing, executable
 

@@ -131,16 +131,16 @@ def test_a_thread_that_runs_them_is_not_waited_for(graph: Graph) -> None:
 def test_a_graph_on_a_device_is_optimized_twice(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from webnn_py.api.session import Session
+    from webnn_py.api.graph_compiler import GraphCompiler
 
     runs: list[bool] = []
-    optimize = Session.optimize
+    optimize = GraphCompiler.optimize
 
-    def noted(self: Session, recipe: Graph, *rest: object) -> Graph:
+    def noted(self: GraphCompiler, recipe: Graph, *rest: object) -> Graph:
         runs.append(bool(recipe.open_sizes))
         return optimize(self, recipe, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Session, "optimize", noted)
+    monkeypatch.setattr(GraphCompiler, "optimize", noted)
     b = MLGraphBuilder(gpu)
     x = b.input("x", "float32", ["length", 8])
 

@@ -448,5 +448,4 @@ def _engine_of(session: Session) -> WebGPUEngine:
     """
     if session.device is None:
         raise InvalidStateError("an MLProgram needs a GPU context: make one with device_type='gpu'")
-    engine: Any = session.engine
-    return cast("WebGPUEngine", engine)
+    return cast("WebGPUEngine", session.engine)

@@ -13,7 +13,8 @@ import wgpu
 from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import ValidationError, caused_by
 from webnn_py.core.messages import type_name
-from webnn_py.engines.base import Executable, Loss, Queue
+from webnn_py.engines.base import Executable, Loss
+from webnn_py.engines.device import CommandQueue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
@@ -34,7 +35,7 @@ LARGE = 1 << 20
 """Size in bytes from which drivers take long to create a buffer."""
 
 
-class DeviceQueue(Queue):
+class DeviceQueue(CommandQueue):
     """Queue that records operations on the calling thread, in the device queue's order."""
 
     def __init__(self, gpu: Device, worker: Callable[[Run], None]) -> None:

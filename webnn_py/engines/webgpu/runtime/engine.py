@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.gil_yield import is_in_background
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
-from webnn_py.engines.base import Queue
-from webnn_py.engines.device import Commands, DeviceEngine, ForSizes
+from webnn_py.engines.device import CommandQueue, Commands, DeviceEngine, ForSizes
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
@@ -110,13 +109,13 @@ class WebGPUEngine(DeviceEngine):
                 self._roof = measure_roof(self.gpu)
         return self._roof
 
-    def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
+    def queue(self, worker: Callable[[Run], None], width: int = 1) -> DeviceQueue:
         """Create the context's queue, which records in batches."""
         self._worker = worker
         self._queue = DeviceQueue(self.gpu, worker)
         return self._queue
 
-    def commands(self, queue: Queue, encoder: Any) -> Commands:
+    def commands(self, queue: CommandQueue, encoder: Any) -> Commands:
         """Return a recording into the user's GPUCommandEncoder or a new one."""
         return Recording(self.gpu, queue, encoder)
 
