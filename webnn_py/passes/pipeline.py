@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from webnn_py.ir import Descriptor, Graph, verify
 from webnn_py.ops.operand import infer_node
-from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed
 from webnn_py.passes.decompose import decompose
@@ -22,7 +21,6 @@ from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_ma
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.hard_swishes import fuse_hard_swish
-from webnn_py.passes.mean_to_pool import mean_to_pool
 from webnn_py.passes.multiply_rows import multiply_rows
 from webnn_py.passes.nhwc import to_nhwc
 from webnn_py.passes.pool_before_concat import pool_before_concat
@@ -65,11 +63,9 @@ PRODUCTS = _before_layouts(pool_channels, pool_before_concat)
 BLOCKS = (
     *_before_layouts(
         fuse_hard_swish,
-        mean_to_pool,
         scale_channels_by_convolutions,
         pool_channels,
         pool_before_concat,
-        convolve_parts,
     ),
     multiply_rows,
     convolve_products,
