@@ -64,6 +64,11 @@ def awaited(graph: MLGraph, inputs: Any, outputs: Any = None) -> dict[str, Any]:
     return asyncio.run(main())
 
 
+def kernels_of(graph: MLGraph, inputs: Any) -> list[str]:
+    """Return the names of the kernels that compute a graph, in order."""
+    return [row.kernel for row in graph.profile(inputs, runs=1)]
+
+
 def assert_awaits(context: MLContext) -> None:
     """As `assert_works`, awaited: on CPU and GPU contexts."""
     np.testing.assert_array_equal(awaited(doubling(context), {"x": ONES})["y"], TWOS)

@@ -14,17 +14,25 @@ from tests.internals import context_of
 from tests.property.drawing import Array, Call, Tensor
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
+from tests.public import WHOLE_BYTES
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph, MLGraphBuilder
-from webnn_py.core.dtypes import PACKED_4BIT, from_numpy
-from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.declare import REGISTRY, Operator
 
 ROUNDINGS = {"float32": 64, "float16": 8}
 """Units in the last place that a result may be off, relative to the largest one."""
 
 
+ELEMENTWISE = sorted(name for name, op in REGISTRY.items() if op.elementwise)
+
+
+def declared(name: str) -> Operator:
+    """Return the declaration of an operator."""
+    return REGISTRY[name]
+
+
 def applied(name: str, operands: Mapping[str, Array], **options: Any) -> Call:
     """A call of an operator on these inputs."""
-    members = {n: Tensor(from_numpy(a.dtype), np.asarray(a), False) for n, a in operands.items()}
+    members = {n: Tensor(a.dtype.name, np.asarray(a), False) for n, a in operands.items()}
     return Call(REGISTRY[name], members, options)
 
 
@@ -56,7 +64,7 @@ def units_apart(name: str) -> int:
 def compute(context: MLContext, call: Call) -> list[Array]:
     """The results of a call; behind identities, so that constants can be folded before them."""
     builder = MLGraphBuilder(context)
-    made = [o if o.data_type in PACKED_4BIT else builder.identity(o) for o in call(builder)]
+    made = [builder.identity(o) if o.data_type in WHOLE_BYTES else o for o in call(builder)]
     graph = builder.build_sync({str(i): operand for i, operand in enumerate(made)})
     inputs = {name: call.inputs[name] for name in graph.inputs}
     if context.device_type == "cpu":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -54,11 +56,39 @@ def plain(gpu: MLContext) -> Iterator[MLContext]:
         yield context
 
 
+AsDevice = Callable[..., MLContext]
+
+
 @pytest.fixture(scope="session")
-def one_by_one(gpu: MLContext) -> Iterator[MLContext]:
-    """A context that runs no kernels side by side, as in software."""
-    with taken_for(gpu.device, kind="cpu") as context:
-        yield context
+def as_device(gpu: MLContext) -> Iterator[AsDevice]:
+    """Make contexts on the GPU's device that is taken for another kind, or has lower limits."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def make(**changes: Any) -> MLContext:
+            return stack.enter_context(taken_for(gpu.device, **changes))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def hardware(as_device: AsDevice) -> MLContext:
+    """A context that compiles as for graphics hardware."""
+    return as_device(kind="gpu")
+
+
+@pytest.fixture(scope="session")
+def software(as_device: AsDevice) -> MLContext:
+    """A context that compiles as for a software driver."""
+    return as_device(kind="cpu")
+
+
+@pytest.fixture(scope="session", params=["as it is", "plain", "for graphics"])
+def form(request: pytest.FixtureRequest) -> MLContext:
+    """A device as it is, without features, and taken for graphics hardware."""
+    names = {"as it is": "gpu", "plain": "plain", "for graphics": "hardware"}
+    found: MLContext = request.getfixturevalue(names[request.param])
+    return found
 
 
 @pytest.fixture(params=["cpu", "gpu"])

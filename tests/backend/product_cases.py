@@ -133,6 +133,22 @@ def products() -> Iterator[Case]:
             _product,
             {"a": numbers("a", (batch, m, k)), "b": numbers("b", (k, n))},
         )
+    for rows in (3, 20):  # what is read past a ragged end must not meet infinity: 0 * inf is NaN
+        ones = np.ones((rows, 70), np.float32), np.ones((70, 20), np.float32)
+        ones[0][1, -1] = ones[1][-1, 2] = np.inf
+        settings = (*BOTH, *TUNED)
+        yield Case(
+            f"matmul of {rows} with infinity",
+            _product,
+            dict(zip("ab", ones, strict=True)),
+            settings,
+        )
+    many = numbers("many", (70_000, 2, 2))
+    yield Case("matmul of many small", _product, {"a": many, "b": many[::-1].copy()}, BOTH)
+    # Added up in float16, a sum would stop to grow.
+    long = np.random.default_rng(1).uniform(0.25, 0.5, (16, 8192)).astype(np.float16)
+    halves = {"a": long, "b": np.ascontiguousarray(long.T)}
+    yield Case("matmul of long halves", _product, halves, ("gpu", "gpu, tuned"))
     yield Case(
         "matmul in small workgroups",
         _product,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -22,15 +21,16 @@ from tests.backend import four_cases, kernel_cases, product_cases, test_gemm_ker
 from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
+from tests.compiler.compiled import legal
 from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext
 from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler.horizontal_fusion import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.kernels import costs
 from webnn_py.engines.webgpu.compiler.kernels.costs import best_tile
-from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
-from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm, named_tiles
+from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, named_tiles
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
 pytestmark = pytest.mark.kernels
@@ -87,7 +87,7 @@ class Forms:
         self._done.add((case, setting))
 
     def run_all(self) -> None:
-        """Run what has not been run; the products of `test_gemm_kernels` run there."""
+        """Run what has not been run."""
         for case, setting in RUNS:
             self.run(case, setting)
 
@@ -108,14 +108,27 @@ def test_a_kernel(forms: Forms, case: Case, setting: str) -> None:
     forms.run(case, setting)
 
 
-def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
+def _chosen_for_who_waits() -> None:
+    """A tile that is compiled soon, as for open sizes."""
+    for waits in (False, True):
+        with Trace({"rows": 2600}, for_any=waits) as trace:
+            rows = trace.sizes["rows"]
+            at = {name: (lambda *at: "0") for name in ("a", "b", "store")}
+            best_tile(GemmProblem(m=rows, n=1536, k=384, **at), Limits())
+
+
+def test_every_line_that_writes_kernels_was_executed(
+    forms: Forms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For a kernel that has run and given what the reference gives."""
     forms.run_all()
     products = Record()
-    for case, device in itertools.product(test_gemm_kernels.CASES, test_gemm_kernels.DEVICES):
-        products.trace(functools.partial(emit_gemm, case.problem(), Limits(), device))
-    for case, tile in test_gemm_kernels.TILED:
-        products.trace(functools.partial(emit_tiled, case.problem(), tile, Limits()))
+    features = executable_of(build(forms.contexts["gpu"], CASES[0])).compiled.features
+    for table, cost, product in test_gemm_kernels.CASES:
+        monkeypatch.setattr(costs, table, (cost,))
+        graph = legal(test_gemm_kernels.multiplied(*product), features)
+        products.trace(lambda graph=graph: list(kernels_of(graph, features)))
+    monkeypatch.undo()
     products.trace(_chosen_for_who_waits)
     products.trace(lambda: [named_tiles.__wrapped__(kind) for kind in ("gpu", "cpu")])  # kept
     executed = set().union(*(r.lines for r in (products, *forms.records.values())))
@@ -123,13 +136,6 @@ def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
     assert not unseen, (
         "add a case to kernel_cases, product_cases or four_cases that takes these lines"
     )
-
-
-def _chosen_for_who_waits() -> None:
-    """A tile that is compiled soon, as for open sizes."""
-    for waits in (False, True):
-        with Trace({"rows": 2600}, for_any=waits) as trace:
-            best_tile(test_gemm_kernels.Case(trace.sizes["rows"], 1536, 384).problem(), Limits())
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES))

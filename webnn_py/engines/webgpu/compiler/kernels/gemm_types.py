@@ -194,11 +194,6 @@ class GemmProblem:
         """Whether both operands can be loaded eight f16 at a time."""
         return self.a8 is not None and self.b8 is not None
 
-    @property
-    def is_float(self) -> bool:
-        """Whether products may use fused multiply-add."""
-        return self.compute.startswith("f")
-
     def transposed(self) -> GemmProblem:
         """Return the problem Cᵀ = Bᵀ·Aᵀ, which stores the same elements of C."""
         a, b, a4, b4, store = self.a, self.b, self.a4, self.b4, self.store

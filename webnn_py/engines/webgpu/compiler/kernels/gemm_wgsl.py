@@ -248,9 +248,7 @@ def store_loop(
 
 
 def add_product(problem: GemmProblem, target: str, left: str, right: str, width: int) -> str:
-    """Emit `target += left * right` of `width` elements; with fma for floats."""
-    if not problem.is_float:
-        return f"{target} += {left} * {right};"
+    """Emit `target += left * right` of `width` elements."""
     if problem.total != problem.compute:
         type_ = problem.total4 if width == 4 else problem.total
         left, right = f"{type_}({left})", f"{type_}({right})"
@@ -259,6 +257,5 @@ def add_product(problem: GemmProblem, target: str, left: str, right: str, width:
 
 def multiply_add(problem: GemmProblem, target: str, scalar: str, vector: str, width: int) -> str:
     """Emit `target += scalar * vector` of `width` elements."""
-    splat = width == 4 and problem.is_float
-    factor = f"{problem.vec4}({scalar})" if splat else scalar
+    factor = f"{problem.vec4}({scalar})" if width == 4 else scalar
     return add_product(problem, target, factor, vector, width)

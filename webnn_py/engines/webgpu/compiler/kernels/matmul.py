@@ -98,7 +98,7 @@ def split_of(
         adding: Minimum microseconds of the kernel that adds up the partial sums; 0 if there is
             none.
     """
-    if device == "cpu" or is_narrow(problem) or not problem.is_float:
+    if device == "cpu" or is_narrow(problem):
         return None
     return best_split(problem, limits, adding)
 
