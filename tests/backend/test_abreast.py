@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,10 @@ import pytest
 from tests.adapters import need_halves, need_quick_compiler
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
-from tests.graphs import awaited, build, expected
-from tests.internals import executable_of, taken_for
+from tests.graphs import awaited, build, expected, kernels_of
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand
 
 pytestmark = pytest.mark.kernels
-
-
-@pytest.fixture(scope="module")
-def context(gpu: MLContext) -> Iterator[MLContext]:
-    with taken_for(gpu.device, kind="gpu") as made:
-        yield made
 
 
 def _weights(b: MLGraphBuilder, x: MLOperand, name: str, *shape: int) -> MLOperand:
@@ -87,32 +79,31 @@ def _case(context: MLContext, name: str, data_type: str) -> Case:
     return Case(name, what, {"x": numbers("x", shape, data_type)})
 
 
-def _joined(graph: MLGraph) -> int:
+def _joined(graph: MLGraph, case: Case) -> int:
     """The kernels that run in a dispatch with others."""
-    kernels = executable_of(graph).compiled.kernels
-    return sum(len(kernel.roots) for kernel in kernels if len(kernel.roots) > 1)
+    counts = [name.count("|") + 1 for name in kernels_of(graph, case.inputs)]
+    return sum(count for count in counts if count > 1)
 
 
 @pytest.mark.parametrize(
     ("name", "data_type"), [*((name, "float32") for name in NETWORKS), ("attention", "float16")]
 )
-def test_results(context: MLContext, name: str, data_type: str, tmp_path: Path) -> None:
-    case = _case(context, name, data_type)
-    graph = build(context, case)
-    assert _joined(graph) >= 4
+def test_results(hardware: MLContext, name: str, data_type: str, tmp_path: Path) -> None:
+    case = _case(hardware, name, data_type)
+    graph = build(hardware, case)
+    assert _joined(graph, case) >= 4
     got = awaited(graph, case.inputs)["y"]
     assert_close(got, expected(case, case.inputs)["y"])
     path = tmp_path / "program"
     graph.compile_to(path)
-    saved: Any = context.load_program_sync(path).run_sync(case.inputs)["y"]
+    saved: Any = hardware.load_program_sync(path).run_sync(case.inputs)["y"]
     assert_close(saved, got)
 
 
-def test_profiles_tell_of_all_that_a_dispatch_computes(context: MLContext) -> None:
-    case = _case(context, "attention", "float32")
-    graph = build(context, case)
+def test_profiles_tell_of_all_that_a_dispatch_computes(hardware: MLContext) -> None:
+    case = _case(hardware, "attention", "float32")
+    graph = build(hardware, case)
     rows = {row.kernel: row for row in graph.profile(case.inputs, runs=1)}
     products = rows["matmul | matmul | matmul"]
     assert all(name in products.operator for name in "qkv")
     assert products.flop == 3 * 2 * 24 * 64 * 32
-    assert "matmul | matmul | matmul" in executable_of(graph).describe()

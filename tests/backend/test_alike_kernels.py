@@ -42,18 +42,18 @@ def test_pieces_of_a_tensor(
     assert_like_reference(each_device, reference, call)
 
 
-def test_pieces_take_one_pipeline(one_by_one: MLContext) -> None:
+def test_pieces_take_one_pipeline(software: MLContext) -> None:
     def pieces(b: MLGraphBuilder) -> dict[str, MLOperand]:
         x = b.input("x", "float32", [2048])
         return {f"y{i}": part for i, part in enumerate(b.split(x, 2048))}
 
-    kernels = kernels_of(one_by_one, pieces)
+    kernels = kernels_of(software, pieces)
     assert len(kernels) == 2048
     # The first piece lies at no offset.
     assert len({kernel.code for kernel in kernels}) <= 2
 
 
-def test_numbers_of_all_kinds(one_by_one: MLContext) -> None:
+def test_numbers_of_all_kinds(software: MLContext) -> None:
     """Each output has its own pair of floats, among them such as have no literal."""
     numbers = [*(i / 7 - 3 for i in range(MANY)), *(float(i) * 1e30 for i in range(MANY))]
     special = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45]
@@ -65,11 +65,11 @@ def test_numbers_of_all_kinds(one_by_one: MLContext) -> None:
             for i, number in enumerate(numbers + special)
         }
 
-    graph = build(one_by_one, scaled)
-    kernels = kernels_of(one_by_one, scaled)
+    graph = build(software, scaled)
+    kernels = kernels_of(software, scaled)
     assert len({kernel.code for kernel in kernels}) < len(kernels) // 4
     x = np.array([-1.0, 0.0, 2.5], np.float32)
-    results = asyncio.run(MLAwaitedExecution(one_by_one).compute(graph, {"x": x}))
+    results = asyncio.run(MLAwaitedExecution(software).compute(graph, {"x": x}))
     for i, number in enumerate(numbers):
         expected = np.maximum(x * np.float32(number), np.float32(i))
         np.testing.assert_allclose(results[f"y{i}"], expected, rtol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from tests.backend import product_cases
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
 from tests.graphs import awaited, build, expected
-from tests.internals import executable_of, taken_for
+from tests.internals import executable_of
 from webnn_py import MLContext
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SharedTile
@@ -21,12 +20,6 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 pytestmark = pytest.mark.kernels
 
 TILES = (SharedTile(16, 16, 16, 4, 4, 4), SharedTile(32, 32, 8, 8, 8))
-
-
-@pytest.fixture(scope="module")
-def context(gpu: MLContext) -> Iterator[MLContext]:
-    with taken_for(gpu.device, kind="gpu") as made:
-        yield made
 
 
 def _product(name: str, a: Any, b: Any, data_type: str = "float32", **epilogue: Any) -> Case:
@@ -68,14 +61,14 @@ CASES = [
     ids=lambda value: value.name if isinstance(value, Case) else None,
 )
 def test_results(
-    context: MLContext, monkeypatch: pytest.MonkeyPatch, case: Case, parts: int, tile: SharedTile
+    hardware: MLContext, monkeypatch: pytest.MonkeyPatch, case: Case, parts: int, tile: SharedTile
 ) -> None:
     if case.name.startswith("conv2d"):
-        need_quick_compiler(context.device)
+        need_quick_compiler(hardware.device)
     if "halves" in case.name:
-        need_halves(context.device)
+        need_halves(hardware.device)
     monkeypatch.setattr(matmul, "split_of", lambda *_: Split(parts, tile))
-    graph = build(context, case)
+    graph = build(hardware, case)
     assert_close(awaited(graph, case.inputs)["y"], expected(case, case.inputs)["y"])
     names = [kernel.name for kernel in executable_of(graph).compiled.kernels]
     assert len(names) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,9 @@ from tests.adapters import need_halves, need_quick_compiler
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
 from tests.graphs import awaited, build, expected
-from tests.internals import taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 
 pytestmark = pytest.mark.kernels
-
-
-@pytest.fixture(scope="module")
-def context(gpu: MLContext) -> Iterator[MLContext]:
-    with taken_for(gpu.device, kind="gpu") as made:
-        yield made
 
 
 def _network(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
@@ -49,18 +41,18 @@ def _network(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 
 
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
-def test_networks(context: MLContext, data_type: str) -> None:
-    need_quick_compiler(context.device)
+def test_networks(hardware: MLContext, data_type: str) -> None:
+    need_quick_compiler(hardware.device)
     if data_type == "float16":
-        need_halves(context.device)
+        need_halves(hardware.device)
     inputs: dict[str, Any] = {"x": numbers("x", (2, 3, 9, 8), data_type)}
     case = Case("network", _network, inputs)
-    graph = build(context, case)
+    graph = build(hardware, case)
     assert_close(awaited(graph, inputs)["y"], expected(case, inputs)["y"])
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-def test_an_image_that_is_its_own_filter(context: MLContext, layout: str) -> None:
+def test_an_image_that_is_its_own_filter(hardware: MLContext, layout: str) -> None:
     def convolved(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         if layout == "nhwc":
             x = b.transpose(x, permutation=[0, 2, 3, 1])
@@ -69,5 +61,5 @@ def test_an_image_that_is_its_own_filter(context: MLContext, layout: str) -> Non
 
     inputs: dict[str, Any] = {"x": numbers("x", (3, 8, 4, 5), "float32")}
     case = Case("its own filter", convolved, inputs)
-    graph = build(context, case)
+    graph = build(hardware, case)
     assert_close(awaited(graph, inputs)["y"], expected(case, inputs)["y"])

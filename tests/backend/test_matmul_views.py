@@ -11,7 +11,6 @@ import pytest
 
 from tests.backend.compared import assert_close
 from tests.graphs import awaited, build, expected, normal
-from tests.internals import taken_for
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 
 pytestmark = pytest.mark.kernels
@@ -50,7 +49,9 @@ def test_operands_that_are_views(
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
-def test_an_operand_read_once_more_behind_its_product(gpu: MLContext, kind: str) -> None:
+def test_an_operand_read_once_more_behind_its_product(
+    as_device: Callable[..., MLContext], kind: str
+) -> None:
     """By vectors for the product and one by one behind it: no device need bind so many buffers."""
 
     def product(b: MLGraphBuilder) -> dict[str, MLOperand]:
@@ -61,5 +62,5 @@ def test_an_operand_read_once_more_behind_its_product(gpu: MLContext, kind: str)
 
     inputs = {name: normal(64, 64, seed=seed) for seed, name in enumerate("xwz")}
     inputs |= {name: normal(64, 1, seed=seed) for seed, name in enumerate("rstu")}
-    with taken_for(gpu.device, kind=kind, max_bindings=8) as context:
-        assert_close(awaited(build(context, product), inputs)["y"], expected(product, inputs)["y"])
+    context = as_device(kind=kind, max_bindings=8)
+    assert_close(awaited(build(context, product), inputs)["y"], expected(product, inputs)["y"])

@@ -18,9 +18,8 @@ from tests.property.drawing import Call
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
+from tests.public import OPERATORS, WHOLE_BYTES
 from webnn_py import MLContext, MLGraph, MLGraphBuilder
-from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.ops.declare import REGISTRY
 
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "1"))
 CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "12"))
@@ -29,11 +28,11 @@ CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "12"))
 def graph_of(context: MLContext, call: Call) -> MLGraph:
     """A call, behind identities, so that constants can be folded before them."""
     builder = MLGraphBuilder(context)
-    made = [o if o.data_type in PACKED_4BIT else builder.identity(o) for o in call(builder)]
+    made = [builder.identity(o) if o.data_type in WHOLE_BYTES else o for o in call(builder)]
     return builder.build_sync({f"output {i}": operand for i, operand in enumerate(made)})
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", OPERATORS)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_operator(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.adapters import need_quick_compiler
-from tests.internals import built_from, taken_for
+from tests.internals import built_from
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
 
@@ -28,13 +28,6 @@ def loop() -> Iterator[asyncio.Runner]:
     """One event loop for all cases."""
     with asyncio.Runner() as runner:
         yield runner
-
-
-@pytest.fixture(scope="module")
-def hardware(gpu: MLContext) -> Iterator[MLContext]:
-    """The device taken for graphics hardware, which gets other passes and kernels."""
-    with taken_for(gpu.device, kind="gpu") as context:
-        yield context
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from tests.backend.compared import assert_close
 from tests.graphs import Build, build, normal
-from tests.internals import executable_of, taken_for
+from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraphBuilder, MLOperand
 
 pytestmark = pytest.mark.kernels
@@ -133,12 +132,6 @@ BUILDS = [
     in_place,
     spread,
 ]
-
-
-@pytest.fixture(scope="module")
-def software(gpu: MLContext) -> Iterator[MLContext]:
-    with taken_for(gpu.device, kind="cpu") as context:
-        yield context
 
 
 def inputs_of(graph: Any) -> dict[str, np.ndarray[Any, Any]]:

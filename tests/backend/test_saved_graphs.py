@@ -22,10 +22,10 @@ from tests.internals import built_from
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
 from tests.property.test_saved_graphs import opened_graph
+from tests.public import OPERATORS
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand
 from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Array
-from webnn_py.ops.declare import REGISTRY
 
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "1"))
 CASES = range(int(os.environ.get("WEBNN_RANDOM_CASES", "12")))
@@ -52,7 +52,7 @@ def assert_loads(
     loaded.destroy()
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", OPERATORS)
 def test_operators(context: MLContext, name: str, tmp_path: Path) -> None:
     @settings(
         max_examples=EXAMPLES,

@@ -66,14 +66,14 @@ def _graph(context: MLContext, operands: dict[str, Array]) -> MLGraph:
     return builder.build_sync({"y": builder.add(builder.relu(scattered), x)})
 
 
-def test_each_run_starts_anew_and_what_follows_is_fused(one_by_one: MLContext) -> None:
+def test_each_run_starts_anew_and_what_follows_is_fused(software: MLContext) -> None:
     operands = _operands("scatter_nd", "float32", 100, 50)
-    graph = _graph(one_by_one, operands)
+    graph = _graph(software, operands)
     names = [kernel.name for kernel in executable_of(graph).compiled.kernels]
     assert names == ["neg", "scatter_nd", "scatter_nd", "scatter_nd"]
 
     async def results() -> list[Array]:
-        execution = MLAwaitedExecution(one_by_one)
+        execution = MLAwaitedExecution(software)
         elsewhere = operands | {"indices": np.zeros((100, 1), np.int32)}
         runs = [execution.compute(graph, given) for given in (operands, elsewhere, operands)]
         return [(await run)["y"] for run in runs]

@@ -87,7 +87,7 @@ def means(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return made
 
 
-@pytest.mark.parametrize("device", ["gpu", "plain", "one_by_one"])
+@pytest.mark.parametrize("device", ["gpu", "plain", "software"])
 def test_hardly_anything_is_compiled_for_sizes_alike(
     request: pytest.FixtureRequest, made: Made, device: str
 ) -> None:

@@ -17,13 +17,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.backend.compared import ROUNDINGS, applied, assert_like_reference, compute
+from tests.backend.compared import (
+    ELEMENTWISE,
+    ROUNDINGS,
+    applied,
+    assert_like_reference,
+    compute,
+    declared,
+)
 from tests.graphs import awaited, build
 from tests.property.drawing import Array, Call, Tensor
 from tests.property.strategies import calls
+from tests.public import OPERANDS, OPERATORS, limits_of
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand, MLOperandDataType
-from webnn_py.core.dtypes import DTYPES
-from webnn_py.ops.declare import REGISTRY, Operator
 
 pytestmark = pytest.mark.kernels
 
@@ -40,20 +46,17 @@ SCALARS = (0.0, INF, NAN)
 NUMBERS = {"alpha": (0.0, -2.0, 1e39), "beta": (0.5, 1e39)}
 """Of options; those that no float32 holds are infinite."""
 
-ELEMENTWISE = sorted(name for name, op in REGISTRY.items() if op.elementwise)
-
 
 def values(data_type: str) -> Array:
     """Special values of a data type."""
-    info = DTYPES[data_type]
-    if info.kind == "f":
-        return np.array([*FLOATS, *MORE_FLOATS[data_type]], info.numpy)
-    low, high = int(info.min), int(info.max)
+    if "float" in data_type:
+        return np.array([*FLOATS, *MORE_FLOATS[data_type]], data_type)
+    low, high = map(int, limits_of(data_type))
     some = {low, low + 1, -8, -3, -2, -1, 0, 1, 2, 3, 7, 31, 32, 33, 63, 64, high // 2, high - 1}
-    return np.array(sorted(v for v in {*some, high} if low <= v <= high), info.numpy)
+    return np.array(sorted(v for v in {*some, high} if low <= v <= high), data_type)
 
 
-def options(op: Operator) -> Iterator[dict[str, Any]]:
+def options(op: Any) -> Iterator[dict[str, Any]]:
     """Defaults, and special values of each option by its name or annotation."""
     if op.name == "clamp":
         for low, high in ((None, None), (1, None), (None, 2), (0, 6)):
@@ -73,7 +76,7 @@ def options(op: Operator) -> Iterator[dict[str, Any]]:
         yield from ({name: choice} for choice in choices)
 
 
-def operands(op: Operator, data_type: str) -> dict[str, Array]:
+def operands(op: Any, data_type: str) -> dict[str, Array]:
     """Special values for each operand, each of one with each of the other."""
     special = values(data_type)
     if op.name == "where":
@@ -86,7 +89,7 @@ def operands(op: Operator, data_type: str) -> dict[str, Array]:
 class Table:
     """Applications of one operator, as the outputs of one graph."""
 
-    def __init__(self, op: Operator) -> None:
+    def __init__(self, op: Any) -> None:
         self.op = op
         self.inputs: dict[str, Array] = {}
         self._outputs: list[tuple[list[str | Array], dict[str, Any]]] = []
@@ -108,7 +111,7 @@ class Table:
         return outputs
 
 
-def table(op: Operator) -> Table:
+def table(op: Any) -> Table:
     """Every data type and option; operands given twice, and as numbers that are known."""
     made = Table(op)
     first = "true_value" if op.name == "where" else next(iter(op.limits))
@@ -149,7 +152,7 @@ def agrees(got: Array, wanted: Array) -> Array:
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_an_elementwise_operator(each_device: MLContext, reference: MLContext, name: str) -> None:
-    what = table(REGISTRY[name])
+    what = table(declared(name))
     graph = build(reference, what)
     wanted = MLExecution(reference).compute(graph, what.inputs)
     small = {name: flushed(array) for name, array in what.inputs.items()}
@@ -192,9 +195,9 @@ def sprinkled(call: Call, seed: int) -> Call:
 
 OTHERS = sorted(
     name
-    for name, op in REGISTRY.items()
-    if not op.elementwise
-    and "float32" in op.operand_types(next(iter(op.limits)))
+    for name in OPERATORS
+    if name not in ELEMENTWISE
+    and "float32" in next(iter(OPERANDS[name].values()))
     and name != "arg_top_k"  # which puts NaN anywhere
 )
 
@@ -219,7 +222,7 @@ def test_any_other_operator(
 AXES: dict[str, Any] = {"axis": 3, "axes": [2, 3], "window_dimensions": [2, 2]}
 LINES = sorted(
     name
-    for name, op in REGISTRY.items()
+    for name, op in zip(OPERATORS, map(declared, OPERATORS), strict=True)
     if op.family in ("reduction", "scan", "pooling", "normalization")
     and name != "arg_top_k"  # which puts NaN anywhere
     and all(op.signature.parameters[n].default is None for n in list(op.limits)[1:])
@@ -236,7 +239,7 @@ def test_lines_of_numbers_and_others(
     for line, special in zip(x, ([NAN], [INF], [-INF], [INF, -INF], [NAN, NAN, INF]), strict=False):
         line[5 : 5 + len(special)] = special
     x[6:] = [[-INF], [INF]]
-    op = REGISTRY[name]
+    op = declared(name)
     options = {n: v for n, v in AXES.items() if n in op.signature.parameters}
     call = applied(name, {"input": x.reshape(1, -1, 4, 4).astype(data_type)}, **options)
     assert_like_reference(gpu, reference, call)

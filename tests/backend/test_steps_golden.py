@@ -19,7 +19,7 @@ def network(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"p": builder.softmax(scores, 1), "mean": builder.reduce_mean(pooled, axes=[2, 3])}
 
 
-def test_steps(golden: Golden, one_by_one: MLContext) -> None:
-    executable = executable_of(build(one_by_one, network))
+def test_steps(golden: Golden, software: MLContext) -> None:
+    executable = executable_of(build(software, network))
     # How many workgroups a product takes is the device's affair.
     golden("steps.txt", re.sub(r"<[\d,]+>", "", executable.describe()))

@@ -23,6 +23,7 @@ from tests.graphs import (
     expected,
     normal,
 )
+from tests.public import WHOLE_BYTES
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -38,7 +39,6 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 from webnn_py.engines.webgpu.runtime.devices import adapters
 from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
@@ -161,7 +161,7 @@ def test_data_types_without_features(plain: MLContext, data_type: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [[], [3], [5, 7], [64]])
-@pytest.mark.parametrize("data_type", sorted(DTYPES.keys() - PACKED_4BIT))
+@pytest.mark.parametrize("data_type", WHOLE_BYTES)
 def test_every_data_type_lies_in_buffers_as_in_memory(
     plain: MLContext, data_type: str, shape: list[int]
 ) -> None:

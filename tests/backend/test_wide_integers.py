@@ -7,41 +7,37 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backend.compared import applied, assert_like_reference
+from tests.backend.compared import ELEMENTWISE, applied, assert_like_reference
 from tests.graphs import awaited
 from tests.property.drawing import Array
+from tests.public import OPERANDS, REDUCTIONS, WHOLE_BYTES, limits_of
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder
-from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
-from webnn_py.ops.declare import REGISTRY
 
 pytestmark = pytest.mark.kernels
 
 WIDE = ("int64", "uint64")
 POWERS = (0, 1, 15, 31, 32, 33, 52, 62, 63)
 EXTREMES = sorted({sign * (2**k + d) for k in POWERS for d in (-1, 0, 1) for sign in (-1, 1)})
-TARGETS = [name for name in DTYPES if name not in PACKED_4BIT]
 
 
 def wide_operators() -> list[tuple[str, str]]:
     """Elementwise operators with their 64-bit data types."""
-    rows = [op for op in REGISTRY.values() if op.elementwise]
     return [
-        (op.name, data_type)
-        for op in rows
+        (name, data_type)
+        for name in ELEMENTWISE
         for data_type in WIDE
-        if data_type in op.operand_types(list(op.limits)[-1])
+        if data_type in [*OPERANDS[name].values()][-1]
     ]
 
 
 def extremes(data_type: str) -> Array:
-    info = DTYPES[data_type]
-    return np.array([v for v in EXTREMES if info.min <= v <= info.max] + [3, 7], info.numpy)
+    least, most = limits_of(data_type)
+    return np.array([v for v in EXTREMES if least <= v <= most] + [3, 7], data_type)
 
 
 def full_range(data_type: str, *shape: int) -> Array:
-    info = DTYPES[data_type]
     rng = np.random.default_rng(0)
-    return rng.integers(int(info.min), int(info.max), shape, info.numpy, endpoint=True)
+    return rng.integers(*map(int, limits_of(data_type)), shape, data_type, endpoint=True)
 
 
 @pytest.mark.parametrize(("name", "data_type"), wide_operators())
@@ -50,7 +46,7 @@ def test_wide_integers(
 ) -> None:
     values = extremes(data_type)
     columns = [values, values[:, np.newaxis]]
-    names = list(REGISTRY[name].limits)
+    names = list(OPERANDS[name])
     operands = dict(zip(names[-2:], columns, strict=False))
     options: dict[str, Any] = {}
     if name == "where":
@@ -60,31 +56,32 @@ def test_wide_integers(
         options = {"min_value": low + 5, "max_value": 2**40 + 1}
     if name == "prelu":
         operands = {"input": np.tile(values, (values.size, 1)), "slope": columns[1]}
-    for more in [{"data_type": t} for t in TARGETS] if name == "cast" else [{}]:
+    for more in [{"data_type": t} for t in WHOLE_BYTES] if name == "cast" else [{}]:
         assert_like_reference(each_device, reference, applied(name, operands, **options, **more))
 
 
 @pytest.mark.parametrize("data_type", WIDE)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", WHOLE_BYTES)
 def test_casts_to_wide_integers(
     each_device: MLContext, reference: MLContext, data_type: str, target: str
 ) -> None:
     values = np.array([0, 1, -1, 2.5, -7.9, 126, -128, 65504, 2**31, -(2**31), 2**40, 3e19, -3e19])
-    info = DTYPES[target]
-    low, high = (-np.inf, np.inf) if info.kind == "f" else (info.min, 2 ** (info.bits - 2))
+    low, high = (-np.inf, np.inf)
+    if "int" in target:
+        low, high = limits_of(target)[0], 2.0 ** (8 * np.dtype(target).itemsize - 2)
     with np.errstate(over="ignore"):
-        source = np.clip(values, low, high).astype(info.numpy)
+        source = np.clip(values, low, high).astype(target)
     call = applied("cast", {"input": source}, data_type=data_type)
     assert_like_reference(each_device, reference, call)
 
 
 @pytest.mark.parametrize("data_type", WIDE)
-@pytest.mark.parametrize("name", [n for n, op in REGISTRY.items() if op.reduce is not None])
+@pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_wide_integers(
     each_device: MLContext, reference: MLContext, name: str, data_type: str
 ) -> None:
-    if data_type not in REGISTRY[name].operand_types("input"):
-        assert REGISTRY[name].operand_types("input") == ("float32", "float16")
+    if data_type not in OPERANDS[name]["input"]:
+        assert OPERANDS[name]["input"] == ("float32", "float16")
         return
     for shape in ((4, 5), (2, 700)):
         values = full_range(data_type, *shape)
