@@ -106,6 +106,12 @@ def test_packages_import_from_those_above_in_the_table(name: str) -> None:
     assert used - {name, ""} <= set(above)
 
 
+def test_the_glossary_has_the_words_in_italics() -> None:
+    glossary = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    words = {word.removesuffix("s") for word in re.findall(r"(?<!\*)\*([\w -]+)\*(?!\*)", PAGE)}
+    assert words - {"italic"} <= set(re.findall(r"^\| ([\w ]+) \|", glossary, re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_pages_name_are_there(page: str) -> None:
     named = re.findall(r"`(\w[\w./]*(?:\.py|\.sh|\.md|/))`", (ROOT / page).read_text("utf-8"))

@@ -188,7 +188,7 @@ def items(value: object, what: str) -> list[Any]:
 
 
 def one_of(value: object, choices: Sequence[str], what: str, others: Mapping[str, str] = {}) -> str:
-    """Convert to one of `choices`; `others` maps names from elsewhere to them, for hints."""
+    """Return a string among `choices`; `others` maps other libraries' names to them, for hints."""
     if isinstance(value, str) and (text := str.__str__(value)) in choices:
         return text
     expected = ", ".join(repr(choice) for choice in choices)

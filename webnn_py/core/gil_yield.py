@@ -15,7 +15,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 YIELD_INTERVAL_S = 0.002
-"""Seconds between two offers."""
+"""Seconds between two offers of the GIL to other threads."""
 
 YIELD_SLEEP_S = 2e-4
 """Seconds to sleep: a waiting thread takes this long to wake and take the GIL."""
@@ -24,7 +24,7 @@ BACKGROUND_INTERVAL_S = 5e-4
 """Seconds between two offers of background work: an await takes the GIL several times."""
 
 BACKGROUND_SLEEP_S = 2e-3
-"""Seconds that background work sleeps."""
+"""Seconds that background work sleeps at each offer, so that other threads take the GIL."""
 
 CONTENDED_SLEEP_S = 2e-2
 """Seconds that background work sleeps while a caller waits for other work."""

@@ -1,4 +1,7 @@
-"""Lookup of the file and offset that a memory-mapped array lies at."""
+"""Lookup of the file and offset that a memory-mapped array lies at.
+
+ONNX Runtime copies weights that it gets as arrays, but maps those that it finds in a named file.
+"""
 
 from __future__ import annotations
 

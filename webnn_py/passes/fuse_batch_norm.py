@@ -256,7 +256,7 @@ def products(
 
 
 def fits_float32(array: Array) -> bool:
-    """Whether the largest number neither overflowed nor came near the subnormals in float32."""
+    """Whether an array's largest magnitude is 0, or finite and far from float32's subnormals."""
     info = np.finfo(np.float32)
     largest = max(array.max(), -array.min())
     return bool(largest == 0 or info.tiny / info.eps < largest <= info.max)
