@@ -13,7 +13,12 @@ import wgpu
 
 from webnn_py.core.errors import ContextLostError, OperationError, ValidationError
 from webnn_py.core.gil_yield import checkpoints
-from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, implementation_of, is_a
+from webnn_py.engines.webgpu.runtime.webgpu_api import (
+    Dispatch,
+    implementation_of,
+    is_a,
+    names_of,
+)
 
 MIN_GIL_RELEASE_BYTES = 1 << 14
 """Copies of at least so many bytes release the GIL; smaller ones are over sooner without."""
@@ -118,7 +123,7 @@ def device_of(thing: Any) -> Any:
     """
     for value in getattr(thing, "__dict__", {}).values():
         with contextlib.suppress(ReferenceError):  # a weak proxy whose device is gone
-            if is_a(value, "GPUDevice"):
+            if "GPUDevice" in names_of(type(value)):
                 return value
     return None
 

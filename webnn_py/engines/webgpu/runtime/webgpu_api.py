@@ -34,13 +34,13 @@ def _find_names(kind: type) -> frozenset[str]:
     return frozenset(base.__name__ for base in kind.__mro__ if _package_of(base) in _FOLDERS)
 
 
-_names_of: Callable[[type], frozenset[str]] = functools.lru_cache(4096)(_find_names)
-"""Return the names of WebGPU's classes that a class is derived from."""
+names_of: Callable[[type], frozenset[str]] = functools.lru_cache(4096)(_find_names)
+"""Return the names of WebGPU's classes that a class is derived from; empty for other classes."""
 
 
 def is_a(value: object, *names: str) -> bool:
     """Return whether a value is an object of one of these classes of WebGPU, of either library."""
-    return not _names_of(type(value)).isdisjoint(names)
+    return not names_of(type(value)).isdisjoint(names)
 
 
 # Capabilities
@@ -58,6 +58,7 @@ class Capability:
         attributes: The Python attributes it needs. Each maps to a method of the library
             ("Class.method") or a function that uses the attribute itself, which proves it exists.
         missing: Why the capability is unavailable; None if it is available.
+        is_available: Whether the capability can be used: whether nothing is missing.
     """
 
     name: str
@@ -65,11 +66,12 @@ class Capability:
     interface: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
     missing: str | None = None
+    is_available: bool = field(init=False, default=True)
 
-    @property
-    def is_available(self) -> bool:
-        """Return whether the capability can be used."""
-        return self.missing is None
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "missing":  # an attribute, as a property would take longer than most uses of it
+            super().__setattr__("is_available", value is None)
 
     @property
     def passes_handles(self) -> bool:

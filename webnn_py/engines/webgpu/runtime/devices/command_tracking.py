@@ -14,7 +14,7 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webnn_py.core.errors import ContextLostError, DataError, ValidationError
@@ -23,17 +23,19 @@ from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of, sha
 from webnn_py.engines.webgpu.runtime.webgpu_api import (
     implementation_of,
     implementation_of_class,
-    is_a,
+    names_of,
 )
 from webnn_py.ordering.operation import Run
 
-RECORDERS = (
-    "GPUCommandEncoder",
-    "GPUComputePassEncoder",
-    "GPURenderPassEncoder",
-    "GPURenderBundleEncoder",
+RECORDERS = frozenset(
+    (
+        "GPUCommandEncoder",
+        "GPUComputePassEncoder",
+        "GPURenderPassEncoder",
+        "GPURenderBundleEncoder",
+    )
 )
-RECORDED = ("GPUCommandBuffer", "GPURenderBundle", "GPUBindGroup")
+RECORDED = frozenset(("GPUCommandBuffer", "GPURenderBundle", "GPUBindGroup"))
 MAKERS = ("create_command_encoder", "create_render_bundle_encoder", "create_bind_group")
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 _LOCK = threading.Lock()
@@ -76,11 +78,12 @@ class Uses:
 
     def note(self, value: Any) -> None:
         """Add the GPU resources in an argument of a call."""
-        if is_a(value, "GPUBuffer", "GPUTexture"):
+        names = names_of(type(value))
+        if "GPUBuffer" in names or "GPUTexture" in names:
             self._resources[value] = None
-        elif is_a(value, "GPUTextureView"):
+        elif "GPUTextureView" in names:
             self._resources[value.texture] = None
-        elif is_a(value, *RECORDED):
+        elif names & RECORDED:
             self._parts[uses_of(value)] = None
         elif isinstance(value, Mapping):
             for member in value.values():
@@ -142,9 +145,10 @@ def check_usable(resource: Any, what: str) -> None:
         DataError: The resource is mapped, released or destroyed.
         ContextLostError: Its device is lost.
     """
-    if is_a(resource, "GPUBuffer") and resource.map_state != "unmapped":
+    kind = type(resource)
+    if "GPUBuffer" in names_of(kind) and resource.map_state != "unmapped":
         raise DataError(f"{what}: the GPUBuffer is mapped")
-    webgpu = implementation_of(resource)
+    webgpu = implementation_of_class(kind)
     if webgpu.is_released(resource):
         raise DataError(f"{what}: the {type(resource).__name__} is released")
     try:
@@ -157,11 +161,22 @@ def check_usable(resource: Any, what: str) -> None:
             raise ContextLostError(f"{what}: the GPUDevice is lost") from None
 
 
+def are_usable(resources: Iterable[Any]) -> bool:
+    """Return whether a submission may use these buffers and textures; see `check_usable`."""
+    try:
+        for resource in resources:
+            check_usable(resource, "")
+    except (DataError, ContextLostError):
+        return False
+    return True
+
+
 def uses_of(recorded: Any) -> Uses:
     """Return the Uses of an encoder, pass, bundle, command buffer or bind group."""
     found = getattr(recorded, _USES, None)
     if found is None:
-        found = Uses(observed=implementation_of(recorded).OBSERVING.is_available)
+        webgpu = implementation_of_class(type(recorded))
+        found = Uses(observed=webgpu.OBSERVING.is_available)
         setattr(recorded, _USES, found)
     result: Uses = found
     return result
@@ -197,15 +212,15 @@ def break_queue_cycle(device: Any) -> None:
 
 def observe_encoder(encoder: Any) -> Uses:
     """Track the commands of an encoder from now on, and return its Uses."""
-    webgpu = implementation_of(encoder)
+    webgpu = implementation_of_class(type(encoder))
     if webgpu.OBSERVING.is_available and not _is_observed(encoder):
         webgpu.specialize(encoder, _subclass_of(encoder, _recorder_methods))
     return uses_of(encoder)
 
 
-def unobserved(device: Any) -> Any:
-    """Return a view of a device whose encoders are not tracked."""
-    return super(type(device), device) if _is_observed(device) else device
+def unobserved(thing: Any) -> Any:
+    """Return a view of a device or an encoder whose calls are not tracked."""
+    return super(type(thing), thing) if _is_observed(thing) else thing
 
 
 def _is_observed(thing: Any) -> bool:
@@ -292,12 +307,14 @@ def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]
         uses = Uses(noted=True) if own else uses_of(self)
         for value in (*args, *kwargs.values()):
             uses.note(value)
-        if is_a(result, *RECORDERS, *RECORDED):
+        names = names_of(type(result))
+        if names & RECORDERS:
             setattr(result, _USES, uses)
-            if is_a(result, *RECORDERS):
-                observe_encoder(result)
-            elif is_a(result, "GPUCommandBuffer"):
-                implementation_of(result).free_when_dropped(result)
+            observe_encoder(result)
+        elif names & RECORDED:
+            setattr(result, _USES, uses)
+            if "GPUCommandBuffer" in names:
+                implementation_of_class(type(result)).free_when_dropped(result)
         return result
 
     return call

@@ -154,7 +154,8 @@ class Life:
 
 def life_of(thing: Any) -> Life:
     """Return the Life of a GPUDevice, or of a GPUQueue after `share_life`."""
-    found: Life = vars(thing).setdefault(_LIFE, Life())
+    attributes = vars(thing)
+    found: Life = attributes.get(_LIFE) or attributes.setdefault(_LIFE, Life())
     return found
 
 
