@@ -9,7 +9,7 @@ import wgpu
 
 from tests.internals import engine_of
 from webnn_py import MLContext
-from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
+from webnn_py.engines.webgpu.runtime.device_graph import RunBuffers
 
 
 @pytest.fixture

@@ -118,21 +118,23 @@ class MLCommandEncoder(Unpicklable, Suggesting):
 
         Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
         """
-        self._commands.check_open()
-        compiled = compiled_of(graph)
+        commands, compiled = self._commands, compiled_of(graph)
         executables = compiled.check_usable(self._session)
-        constants = self._commands.constants(compiled.bound)
-        signature, sizes = compiled.fixed(inputs, constants=constants)
+        known = commands.constants(compiled.bound) if compiled.is_open else None
+        signature, sizes = compiled.fixed(inputs, constants=known)
         executable = executables.get(sizes).executable
         assert isinstance(executable, DeviceExecutable)
+        if executable.repeat(commands, compiled.bound, inputs, outputs):
+            return
+        constants = commands.constants(compiled.bound)
         given = signature.on_device(
             self._session, inputs, outputs, compiled.bound, constants.places, recorded=True
         )
         _check_not_held("input", inputs)
         _check_not_held("output", outputs)
-        record = functools.partial(executable.record, self._commands, given.inputs, given.outputs)
+        record = functools.partial(executable.record, commands, given.inputs, given.outputs)
         run_on_tensors(given.reads, given.writes, record)
-        self._commands.carry(compiled.bound)
+        commands.carry(compiled.bound)
 
     def dispatch_slice(self, job: MLSlicedDispatch, *, budget_ms: float = 2.0) -> bool:
         """Record the next slice of a run, of about `budget_ms` of GPU time.

@@ -42,6 +42,26 @@ class DeviceExecutable(Executable):
             DataError: An input or output does not fit; nothing was recorded.
         """
 
+    def repeat(
+        self,
+        commands: Commands,
+        bound: BoundInputs,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> bool:
+        """Record a run with the arguments of an earlier one, if those need no checks anew.
+
+        Args:
+            commands: Commands of the engine that compiled it.
+            bound: The graph's inputs that are constants.
+            inputs: The user's inputs by name, unchecked.
+            outputs: The user's outputs by name, unchecked.
+
+        Returns:
+            Whether the run was recorded. If not, `record` must be called with checked arguments.
+        """
+        return False
+
     @abstractmethod
     def sliced(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> SlicedRun:
         """Begin a run that is recorded in slices.
@@ -85,7 +105,11 @@ class Commands(ABC):
 
     @abstractmethod
     def constants(self, bound: BoundInputs) -> Constants:
-        """Return the inputs of a graph that are constants in these commands."""
+        """Return the inputs of a graph that are constants in these commands.
+
+        Raises:
+            InvalidStateError: The commands are finished.
+        """
 
     @abstractmethod
     def initialize(self, bound: BoundInputs, inputs: GivenInputs) -> None:

@@ -36,7 +36,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import AwaitedRun
-from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
+from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
@@ -79,7 +79,7 @@ class AwaitedDeviceRun(AwaitedRun):
         loaded: LoadedGraph | LoadedProgram,
         prerecorder: RunPrerecorder,
         recorder: Recorder,
-        dispatch: Dispatch,
+        dispatch: BoundRun,
         outputs: Sequence[tuple[Any, Descriptor]],
     ) -> None:
         super().__init__()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import wgpu
@@ -16,13 +16,13 @@ from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.byte_copy import copy_exactly
-from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph, PassEncoder
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import check_usable
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.fallback import check_library, is_foreign
+from webnn_py.engines.webgpu.runtime.fallback import check_library, device_of, is_foreign
 from webnn_py.engines.webgpu.runtime.textures import conversion
 from webnn_py.engines.webgpu.runtime.textures.parts import (
     is_texture,
@@ -45,6 +45,15 @@ Record = Callable[[Any], None]
 """A function that records commands into a GPUCommandEncoder."""
 
 
+class Kernels(Protocol):
+    """A graph or a program on a device."""
+
+    def encode(
+        self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None, /
+    ) -> None:
+        """Record its kernels for these bindings into an open compute pass."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Host-device transfers of runs with the same bindings.
@@ -63,8 +72,13 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class Dispatch:
+class BoundRun:
     """One run with its bindings, and the commands to record before and after its kernels.
+
+    Whoever runs a graph or a program checks and binds its arguments by `place` (`place_arguments`
+    of a program). The modes differ in where the commands go: into the context's batch or the user's
+    encoder at once (`record`), into an awaited run's own command buffers step by step, or into
+    slices.
 
     Attributes:
         places: The binding of each input and output.
@@ -98,6 +112,49 @@ class Dispatch:
         for resource, what in self.given:
             check_usable(resource, what)
 
+    def record(self, kernels: Kernels, target: PassEncoder, name: Hashable = None) -> None:
+        """Record the whole run.
+
+        Args:
+            kernels: The graph or program.
+            target: The encoder.
+            name: A name under which the graph's `repeat` finds the same commands.
+        """
+        self.begin(target)
+        kernels.encode(target.compute_pass(), self.places, name)
+        self.end(target)
+
+    def begin(self, target: PassEncoder) -> None:
+        """Record what comes before the kernels."""
+        for record in self.before:
+            record(target.encoder())
+
+    def end(self, target: PassEncoder) -> None:
+        """Record what comes after the kernels."""
+        for record in self.after:
+            record(target.encoder())
+
+    def record_uploads(self, gpu: Device) -> None:
+        """Have the uploads recorded with the commands, which can then be submitted at any time."""
+        uploads, self.uploads = self.uploads, []
+        self.before = [*(_upload_recorder(gpu, *upload) for upload in uploads), *self.before]
+
+    def resources(self) -> Iterator[Any]:
+        """Yield the buffers and textures that the commands use, those of tensors included."""
+        for place in self.places.values():
+            yield place.buffer
+        for resource, _ in self.given:
+            yield resource
+        for written in self.written.values():
+            if isinstance(written, Span):
+                yield written.owner
+
+    @property
+    def binds_directly(self) -> bool:
+        """Return whether kernels access the user's buffers themselves, and there is no copy."""
+        copies = self.before or self.after or self.uploads or self.downloads
+        return not copies and len(self.given) == len(self.places)
+
     @property
     def traffic(self) -> Traffic:
         """Return the host-device transfers."""
@@ -122,17 +179,17 @@ class ArrayPlaces:
         run: One such run.
     """
 
-    def __init__(self, run: Dispatch) -> None:
+    def __init__(self, run: BoundRun) -> None:
         self._places, self._downloads = run.places, run.downloads
         self._traffic = run.traffic
 
-    def run(self, inputs: Sequence[Array]) -> Dispatch:
+    def run(self, inputs: Sequence[Array]) -> BoundRun:
         """Return a run with the same bindings and other contents."""
         uploads = [
             (buffer, array if array.nbytes == size else padded_bytes(array, size))
             for (buffer, size), array in zip(self._traffic.inputs, inputs, strict=True)
         ]
-        return Dispatch(
+        return BoundRun(
             self._places, uploads=uploads, downloads=self._downloads, known=self._traffic
         )
 
@@ -165,6 +222,8 @@ def whole_of(value: Any) -> Region:
 
 def check_device(gpu: Device, resource: Any, what: str) -> None:
     """Raise an error if a GPU object was made by another device or library."""
+    if device_of(resource) is gpu.handle:
+        return
     check_library(resource, gpu.handle, what)
     if is_foreign(resource, gpu.handle):
         raise DataError(f"{what}: the {type(resource).__name__} belongs to another GPUDevice")
@@ -256,7 +315,7 @@ def place(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     own: Callable[[Value], Binding],
-) -> Dispatch:
+) -> BoundRun:
     """Check and place the inputs and outputs of a run; return the commands to record around it.
 
     Args:
@@ -268,7 +327,7 @@ def place(
     Raises:
         DataError: A resource does not fit; nothing was recorded.
     """
-    run = Dispatch()
+    run = BoundRun()
     gpu = loaded.gpu
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
         _place_input(gpu, run, value, resource, named("input", value.name), own)
@@ -292,12 +351,12 @@ def place_in_own_buffers(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     own: Callable[[Value], Binding],
-) -> Dispatch:
+) -> BoundRun:
     """Place a run in `own` buffers alone: copy inputs into them before, and outputs out after.
 
     Arguments and errors are those of `place`.
     """
-    gpu, run = loaded.gpu, Dispatch()
+    gpu, run = loaded.gpu, BoundRun()
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
         copy_input(gpu, run, value, resource, own)
     for _, value in loaded.graph.outputs:
@@ -309,7 +368,7 @@ def place_in_own_buffers(
     return run
 
 
-def _take_texture(gpu: Device, run: Dispatch, given: Any, what: str) -> Span:
+def _take_texture(gpu: Device, run: BoundRun, given: Any, what: str) -> Span:
     """Check a texture or a part of one, add it to the run, and return its memory range."""
     resource = resource_of(given, what)
     check_device(gpu, resource, what)
@@ -323,7 +382,7 @@ def _public(value: Value) -> Descriptor:
 
 def _place_input(
     gpu: Device,
-    run: Dispatch,
+    run: BoundRun,
     value: Value,
     resource: Any,
     what: str,
@@ -353,7 +412,7 @@ def _place_input(
 
 def _place_output(
     gpu: Device,
-    run: Dispatch,
+    run: BoundRun,
     name: str,
     value: Value,
     resource: Any,
@@ -361,30 +420,32 @@ def _place_output(
     taken: set[Any],
 ) -> None:
     what = named("output", name)
-    if isinstance(resource, Binding):
-        resource = resource.entry
+    is_tensor = isinstance(resource, Binding)
     if is_texture(resource):
         run.written[name] = _take_texture(gpu, run, resource, what)
         source = _computed(run, value, own)
         run.after.append(conversion.store(gpu, resource, source.entry, value, what))
+        return
+    if is_tensor:  # the last word is all its own
+        given, exact = resource, resource.size
     else:
         exact = value.byte_length
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
-        run.written[name] = given.span
-        direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
-        if direct and value not in run.places and given.buffer not in taken:
-            run.places[value] = given
-            taken.add(given.buffer)
-            return
-        check_reach(gpu, given, "COPY_DST", what)
-        if exact % 4:
-            why = ", to keep the bytes behind the result in its last word"
-            check_reach(gpu, given, "COPY_SRC", what, why)
-        run.after.append(copy_recorder(gpu, _computed(run, value, own), given, exact))
+    run.written[name] = given.span
+    direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
+    if direct and value not in run.places and given.buffer not in taken:
+        run.places[value] = given
+        taken.add(given.buffer)
+        return
+    check_reach(gpu, given, "COPY_DST", what)
+    if exact % 4:
+        why = ", to keep the bytes behind the result in its last word"
+        check_reach(gpu, given, "COPY_SRC", what, why)
+    run.after.append(copy_recorder(gpu, _computed(run, value, own), given, exact))
 
 
-def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
+def _computed(run: BoundRun, value: Value, own: Callable[[Value], Binding]) -> Binding:
     """Return the binding that kernels write an output to; an own buffer if it has none yet."""
     if value not in run.places:
         run.places[value] = own(value)
@@ -393,7 +454,7 @@ def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> B
 
 def copy_input(
     gpu: Device,
-    run: Dispatch,
+    run: BoundRun,
     value: Value,
     resource: Any,
     own: Callable[[Value], Binding],
@@ -424,6 +485,14 @@ def copy_recorder(gpu: Device, source: Binding, target: Binding, size: int) -> R
             copy(encoder)
 
     return record
+
+
+def _upload_recorder(gpu: Device, target: Any, contents: Array) -> Record:
+    """Return a function that records the copy of host memory, read now, into a buffer."""
+    usage = wgpu.BufferUsage.COPY_SRC
+    source = gpu.handle.create_buffer_with_data(data=contents, usage=usage)
+    size = contents.nbytes
+    return lambda encoder: encoder.copy_buffer_to_buffer(source, 0, target, 0, size)
 
 
 def fresh_buffers(gpu: Device) -> Callable[[Value], Binding]:

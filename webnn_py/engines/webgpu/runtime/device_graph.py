@@ -1,19 +1,20 @@
-"""LoadedGraph: a compiled graph on a device for one set of sizes, ready to be recorded."""
+"""LoadedGraph: a compiled graph on a device for one set of sizes, and the buffers of its runs."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from webnn_py.core.errors import OperationError
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.device_template import AtSizes, LoadedTemplate
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.devices.device import Device
-from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import unobserved
+from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, DispatchCommands
 from webnn_py.ir import Descriptor, Value
@@ -27,6 +28,54 @@ BIND_GROUP_HOST_BYTES = 2048
 """Approximate host memory of a kernel and its bind group."""
 DISPATCH_HOST_BYTES = 256
 """Approximate host memory of a kernel's dispatch for one set of sizes."""
+SIZES_PER_DOUBLING = 2
+"""A buffer that grows takes one of so many sizes in each doubling, so that it grows seldom."""
+
+
+class RunBuffers:
+    """Growable buffers by name. Runs for all open sizes share them, as the queue orders runs.
+
+    Args:
+        gpu: The device.
+    """
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+        self._buffers: dict[Hashable, Any] = {}
+        self._lock = threading.Lock()
+        self._shared = False
+
+    def get(self, name: Hashable, size: int, label: str) -> Any:
+        """Return the buffer of a name; make or replace it if it has fewer than `size` bytes."""
+        with self._lock:
+            found = self._buffers.get(name)
+            if found is None or found.size < size:
+                found = self._buffers[name] = self._make(size, label, grows=found is not None)
+            return found
+
+    def _make(self, size: int, label: str, grows: bool) -> Any:
+        room = min(_rounded_up(size), self._gpu.max_buffer_bytes)
+        if grows and room > size:
+            with contextlib.suppress(OperationError):  # there may be memory for `size` alone
+                return self._gpu.buffer(room, STORAGE | COPIES, label)
+        return self._gpu.buffer(size, STORAGE | COPIES, label)
+
+    def share(self) -> None:
+        """Note that recorded commands use the buffers, which anyone may submit at any time."""
+        if not self._shared:
+            with self._gpu.submit_lock:  # wait for the end of a run submitted in chunks
+                self._shared = True
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether recorded commands use the buffers."""
+        return self._shared
+
+
+def _rounded_up(size: int) -> int:
+    """Round up to one of `SIZES_PER_DOUBLING` sizes in each doubling."""
+    step = max(4, (1 << size.bit_length() - 1) // SIZES_PER_DOUBLING)
+    return -(-size // step) * step
 
 
 class LoadedGraph:
@@ -182,12 +231,6 @@ class LoadedGraph:
         """Return the commands that `encode` recorded under a name, if they are still cached."""
         return self._commands.recall(name)
 
-    def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
-        """Record one run into a GPUCommandEncoder without an open pass."""
-        self.share()
-        with device_errors("recording a graph"):
-            record_pass(encoder, self._commands.get(places, self._commands_for))
-
     def memory_use(self) -> MemoryUse:
         """Return the memory in bytes, by identity: of buffers, constants, and bind groups."""
         held: dict[Hashable, int] = {
@@ -217,3 +260,28 @@ def record_pass(encoder: Any, commands: Encodable) -> None:
     compute = encoder.begin_compute_pass()
     commands.encode(compute)
     compute.end()
+
+
+class PassEncoder:
+    """A command encoder, and the compute pass that is open in it.
+
+    Args:
+        encoder: The encoder, without an open pass.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder = encoder
+        self._pass: Any = None
+
+    def encoder(self) -> Any:
+        """Return the command encoder, with no pass open."""
+        if self._pass is not None:
+            compute, self._pass = self._pass, None
+            compute.end()
+        return self._encoder
+
+    def compute_pass(self) -> Any:
+        """Return the open compute pass, which consecutive runs share."""
+        if self._pass is None:
+            self._pass = unobserved(self.encoder()).begin_compute_pass()
+        return self._pass

@@ -16,7 +16,8 @@ from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Executable, Loss
 from webnn_py.engines.device import CommandQueue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
+from webnn_py.engines.webgpu.runtime import bind_resources
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import check_submission, uses_of
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
@@ -26,7 +27,7 @@ from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.fallback import check_alive, check_library, is_foreign
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, is_a
-from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.ir import Array, Descriptor
 from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.operation import Executor, Operation, Run
@@ -185,19 +186,12 @@ class DeviceQueue(CommandQueue):
         """Return a function that records a run into the open batch."""
         assert isinstance(executable, WebGPUExecutable)
         loaded = executable.loaded
-        places: dict[Value, Binding] = dict(zip(loaded.graph.inputs, inputs, strict=True))
-        copies = [
-            (places.setdefault(value, target), target)
-            for (_, value), target in zip(loaded.graph.outputs, outputs, strict=True)
-        ]
-        copies = [(source, target) for source, target in copies if source is not target]
-        name = None if copies else key
+        bound = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
+        name = None if bound.after else key
 
         def run() -> None:  # `Recorder.perform` holds the lock
             batch = self.recorder.batch
-            loaded.encode(batch.compute_pass(), places, name)
-            for source, target in copies:
-                copy_binding(batch.encoder(), source, target)
+            bound.record(loaded, batch, name)
             batch.operations += 1
 
         return run
@@ -305,6 +299,8 @@ class DeviceQueue(CommandQueue):
 
     def flush(self) -> list[Operation]:
         """Record all operations that are ready, submit the batch, and return the parked ones."""
+        if self._schedule.is_free and self.recorder.batch.empty:
+            return []
         left = super().flush()
         self.recorder.submit_recorded()
         return left

@@ -20,14 +20,13 @@ from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import bind_resources
 from webnn_py.engines.webgpu.runtime.compiler_imports import compiler_imported
-from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph, RunBuffers
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.device_template import LoadedTemplate, pipelines_of
 from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
-from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording

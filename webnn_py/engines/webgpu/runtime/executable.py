@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import numpy as np
 from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.base import AwaitedRun, Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
+from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import bind_resources, profiling
 from webnn_py.engines.webgpu.runtime.awaited import AwaitedDeviceRun
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import are_usable
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.prerecord import RunPrerecorder
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
@@ -42,6 +45,8 @@ class WebGPUExecutable(DeviceExecutable):
         self.prerecorder = RunPrerecorder(loaded.gpu)
         self._arrays: bind_resources.ArrayPlaces | None = None
         self._made = [value for _, value in loaded.graph.outputs]
+        self._input_names = [value.name for value in loaded.graph.inputs]
+        self._output_names = [name for name, _ in loaded.graph.outputs]
         self._recorder = recorder
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
@@ -65,7 +70,27 @@ class WebGPUExecutable(DeviceExecutable):
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record one run into a `Recording`."""
         assert isinstance(commands, Recording)
-        commands.run_graph(self.loaded, inputs, outputs)
+        commands.run_graph(self.loaded, inputs, outputs, _key((*inputs, *outputs)))
+
+    def repeat(
+        self,
+        commands: Commands,
+        bound: BoundInputs,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> bool:
+        """Record the commands of an earlier run on the same buffers, which fit then as now."""
+        if not type(inputs) is type(outputs) is dict:
+            return False
+        given = [*map(inputs.get, self._input_names), *map(outputs.get, self._output_names)]
+        buffers = [buffer for buffer in given if buffer is not None]
+        if len(buffers) != len(inputs) + len(outputs):  # a name is unknown
+            return False
+        found = self.loaded.repeat(_key(given))
+        if found is None or not are_usable(buffers):  # one may be destroyed by now
+            return False
+        assert isinstance(commands, Recording)
+        return commands.repeat(bound, self.loaded, found, buffers)
 
     def sliced(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> SlicedRun:
         """Begin a sliced run on buffers that no other run uses meanwhile."""
@@ -118,6 +143,19 @@ class WebGPUExecutable(DeviceExecutable):
     def code(self) -> str:
         """Return the WGSL of the kernels, without duplicates."""
         return self.compiled.code()
+
+
+def _key(resources: Sequence[Any]) -> Hashable:
+    """Return a key of these very objects and of no later ones; None if they have none.
+
+    A weak reference never equals one to another object, even where that has the same address.
+    """
+    try:
+        key = tuple([given if given is None else weakref.ref(given) for given in resources])
+        hash(key)
+    except TypeError:  # tensors' memory has no weak references, and arrays no hash
+        return None
+    return key
 
 
 class ProgramExecutable:

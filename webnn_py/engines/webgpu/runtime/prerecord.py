@@ -15,7 +15,7 @@ from typing import Any
 
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
+from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.poll_backoff import LatencyEstimate
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
@@ -40,7 +40,7 @@ class RunCommands:
     def __init__(
         self,
         gpu: Device,
-        run: Dispatch,
+        run: BoundRun,
         pieces: Iterable[Sequence[Encodable]],
         inputs: Sequence[tuple[Any, int]] = (),
     ) -> None:

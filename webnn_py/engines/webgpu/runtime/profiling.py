@@ -103,7 +103,7 @@ def profile_program(
     return RunTime(tuple(times), whole, clock)
 
 
-def _upload_inputs(gpu: Device, run: bind_resources.Dispatch) -> None:
+def _upload_inputs(gpu: Device, run: bind_resources.BoundRun) -> None:
     """Upload and convert the inputs of a run."""
     encoder = gpu.encoder("inputs")
     for record in run.before:

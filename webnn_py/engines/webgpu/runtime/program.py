@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import wgpu
@@ -12,7 +12,6 @@ import wgpu
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.program.needs import choose_variant
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
-from webnn_py.engines.webgpu.runtime.device_graph import record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes, write_and_unmap
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
@@ -166,17 +165,17 @@ class LoadedProgram:
         """
         return self._commands.get(places, self._commands_for)
 
-    def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
-        """Record one run into a GPUCommandEncoder, to be submitted at any time.
+    def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
+        """Record one run into an open compute pass, to be submitted at any time.
 
         Args:
-            encoder: An encoder without an open pass.
+            compute: A GPUComputePassEncoder.
             places: The binding of each argument.
+            name: Ignored: no commands of a program are found by name.
         """
         with self.gpu.submit_lock:  # wait for the end of a run submitted in chunks
             self._shared = True
-        with device_errors("recording a program"):
-            record_pass(encoder, self._commands.get(places, self._commands_for))
+        self._commands.get(places, self._commands_for).encode(compute)
 
     def argument(self, value: Value) -> Argument:
         """Return the program's description of an argument."""

@@ -10,7 +10,7 @@ from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.webgpu.program.plan import Argument
 from webnn_py.engines.webgpu.runtime import bind_resources
-from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
+from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.device import STORAGE
@@ -25,7 +25,7 @@ def place_arguments(
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     own: Callable[[Value], Binding],
-) -> Dispatch:
+) -> BoundRun:
     """Check and place the arguments of a run; return the commands to record around it.
 
     A resource holds its argument's contents before and after the run. A written argument may share
@@ -40,7 +40,7 @@ def place_arguments(
     Raises:
         DataError: A resource does not fit; nothing was recorded.
     """
-    run = Dispatch()
+    run = BoundRun()
     given: dict[Value, Binding] = {}
     for value, argument in zip(program.arguments, program.plan.arguments, strict=True):
         resource = inputs.get(argument.name, outputs.get(argument.name))
@@ -72,7 +72,7 @@ def place_arguments(
 
 
 def _on_device(
-    program: LoadedProgram, run: Dispatch, value: Value, argument: Argument, resource: Any
+    program: LoadedProgram, run: BoundRun, value: Value, argument: Argument, resource: Any
 ) -> Binding | None:
     """Return the binding of an argument that is a resource of the device, else None."""
     what = named("argument", argument.name)
@@ -105,7 +105,7 @@ def _check_apart(program: LoadedProgram, given: Mapping[Value, Binding]) -> None
 
 def _bind(
     program: LoadedProgram,
-    run: Dispatch,
+    run: BoundRun,
     value: Value,
     argument: Argument,
     given: Binding,

@@ -9,6 +9,7 @@ from typing import Any
 
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.engines.base import Loss
+from webnn_py.engines.webgpu.runtime.device_graph import PassEncoder
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.ordering.operation import Operation, complete
@@ -53,7 +54,7 @@ class PendingWork:
                 fail(error)
 
 
-class Batch:
+class Batch(PassEncoder):
     """Recorded commands that are not submitted yet, in one command encoder.
 
     Attributes:
@@ -63,9 +64,8 @@ class Batch:
     """
 
     def __init__(self, gpu: Device) -> None:
+        super().__init__(None)
         self._gpu = gpu
-        self._encoder: Any = None
-        self._pass: Any = None
         self.empty = True
         self.operations = 0
         self.bytes = 0
@@ -77,20 +77,11 @@ class Batch:
         return self.operations >= most.max_batch_operations or self.bytes >= most.max_batch_bytes
 
     def encoder(self) -> Any:
-        """Return the command encoder, with no pass open."""
-        if self._pass is not None:
-            compute, self._pass = self._pass, None
-            compute.end()
+        """Return the command encoder, with no pass open; make it for the first command."""
         if self._encoder is None:
             self._encoder = self._gpu.plain_encoder("batch")
             self.empty = False
-        return self._encoder
-
-    def compute_pass(self) -> Any:
-        """Return the open compute pass, which consecutive graphs share."""
-        if self._pass is None:
-            self._pass = self.encoder().begin_compute_pass()
-        return self._pass
+        return super().encoder()
 
     def submit(self) -> None:
         """Submit the recorded commands and reset the batch.

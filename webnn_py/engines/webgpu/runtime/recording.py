@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
-
-import wgpu
 
 from webnn_py.core.errors import DataError, InvalidStateError, OperationError
 from webnn_py.core.messages import type_name
-from webnn_py.engines.base import Queue
-from webnn_py.engines.device import Commands, GivenInputs
+from webnn_py.engines.device import CommandQueue, Commands, GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.engines.webgpu.runtime import bind_resources
-from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
-from webnn_py.engines.webgpu.runtime.devices.binding import Binding
-from webnn_py.engines.webgpu.runtime.devices.command_tracking import observe_encoder
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph, PassEncoder, record_pass
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import observe_encoder, unobserved
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.fallback import check_library, is_foreign
+from webnn_py.engines.webgpu.runtime.fallback import device_of
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
-from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
+from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
+from webnn_py.engines.webgpu.runtime.webgpu_api import names_of
 from webnn_py.ir import Value
+
+
+class RecordingErrors:
+    """A context manager that converts wgpu's errors, those of the encoder's user included.
+
+    Args:
+        queue: Queue of the context, which a loss of the device ends.
+        what: The operation, for messages.
+    """
+
+    __slots__ = ("_queue", "_what")
+
+    def __init__(self, queue: CommandQueue, what: str) -> None:
+        self._queue, self._what = queue, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        try:
+            with self._queue.loss(), device_errors(self._what):
+                raise error
+        except OperationError as found:
+            if "Encoding must not have ended" in str(found):
+                raise InvalidStateError("the GPUCommandEncoder is finished") from found
+            if "Encoder is locked" in str(found):
+                raise InvalidStateError(
+                    "a pass of the GPUCommandEncoder is open; end it before a graph is recorded"
+                    " (wgpu has made this encoder invalid)"
+                ) from found
+            raise
 
 
 class Recording(Commands):
@@ -39,38 +68,20 @@ class Recording(Commands):
         DataError: `encoder` is not a GPUCommandEncoder of the device.
     """
 
-    def __init__(self, gpu: Device, queue: Queue, encoder: Any) -> None:
+    def __init__(self, gpu: Device, queue: CommandQueue, encoder: Any) -> None:
         self._gpu = gpu
         self._queue = queue
         self._owned = encoder is None
         self._finished = False
         if encoder is None:
-            with self._errors("creating a command encoder"):
+            with RecordingErrors(self._queue, "creating a command encoder"):
                 encoder = gpu.handle.create_command_encoder(label="MLCommandEncoder")
-        elif not is_a(encoder, "GPUCommandEncoder"):
+        elif "GPUCommandEncoder" not in names_of(type(encoder)):
             raise DataError(f"encoder: got {type_name(encoder)}, expected a GPUCommandEncoder")
-        else:
-            check_library(encoder, gpu.handle, "encoder")
-            if is_foreign(encoder, gpu.handle):
-                raise DataError("encoder: the GPUCommandEncoder belongs to another GPUDevice")
+        elif device_of(encoder) is not gpu.handle:
+            bind_resources.check_device(gpu, encoder, "encoder")
         self._encoder = encoder
         self._uses = observe_encoder(encoder)
-
-    @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """Convert wgpu's errors, including those from the user's use of the encoder."""
-        try:
-            with self._queue.loss(), device_errors(what):
-                yield
-        except OperationError as error:
-            if "Encoding must not have ended" in str(error):
-                raise InvalidStateError("the GPUCommandEncoder is finished") from error
-            if "Encoder is locked" in str(error):
-                raise InvalidStateError(
-                    "a pass of the GPUCommandEncoder is open; end it before a graph is recorded"
-                    " (wgpu has made this encoder invalid)"
-                ) from error
-            raise
 
     def check_open(self) -> None:
         """Raise an InvalidStateError if the recording is finished."""
@@ -78,7 +89,8 @@ class Recording(Commands):
             raise InvalidStateError("this MLCommandEncoder is finished; make a new one")
 
     def constants(self, bound: BoundInputs) -> Constants:
-        """Return the inputs of a graph that are constants in this recording."""
+        """Return the inputs of a graph that are constants here; raise as `check_open`."""
+        self.check_open()
         here = self._uses.graphs.get(bound)
         return here.constants if here is not None and here.constants.places else bound.constants
 
@@ -87,12 +99,13 @@ class Recording(Commands):
         if bound.initialized or bound in self._uses.graphs:
             raise InvalidStateError("this MLGraph is initialized already; it can be done once")
         own = bind_resources.fresh_buffers(self._gpu)
-        run = bind_resources.Dispatch()
-        with self._errors("recording the constants of a graph"):
+        run = bind_resources.BoundRun()
+        with RecordingErrors(self._queue, "recording the constants of a graph"):
             for name, (descriptor, resource) in inputs.items():
                 value = Value(descriptor.data_type, descriptor.shape, name)
                 bind_resources.copy_input(self._gpu, run, value, resource, own)
-            self._begin(run)
+            self._open(run)
+            run.begin(PassEncoder(self._encoder))
         places = {value.name: place for value, place in run.places.items()}
         self._carry(bound, Constants(places, {value.name: value.shape for value in run.places}))
 
@@ -104,66 +117,86 @@ class Recording(Commands):
         if not bound.initialized:
             self._uses.carry(bound.initialization(constants))
 
-    def run_graph(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Record one run of a graph."""
-        with self._errors("recording a graph"):
+    def run_graph(
+        self,
+        loaded: LoadedGraph,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        name: Hashable = None,
+    ) -> None:
+        """Record one run of a graph, which `repeat` can record again if its arguments allow that.
+
+        Args:
+            loaded: The graph.
+            inputs: As of `bind_resources.place`.
+            outputs: Likewise.
+            name: A name under which the graph's `repeat` finds the commands.
+        """
+        with RecordingErrors(self._queue, "recording a graph"):
             own = bind_resources.fresh_buffers(self._gpu)
-            self._run(bind_resources.place(loaded, inputs, outputs, own), loaded.record)
+            run = bind_resources.place(loaded, inputs, outputs, own)
+            self._record(run, loaded, name if run.binds_directly else None)
 
     def run_program(
         self, program: LoadedProgram, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> None:
         """Record one run of a program."""
-        with self._errors("recording a program"):
+        with RecordingErrors(self._queue, "recording a program"):
             own = bind_resources.fresh_buffers(self._gpu)
-            self._run(place_arguments(program, inputs, outputs, own), program.record)
+            self._record(place_arguments(program, inputs, outputs, own), program)
 
-    def _run(
-        self,
-        run: bind_resources.Dispatch,
-        record_run: Callable[[Any, Mapping[Value, Binding]], None],
+    def _record(
+        self, run: bind_resources.BoundRun, kernels: bind_resources.Kernels, name: Hashable = None
     ) -> None:
-        self._begin(run)
-        record_run(self._encoder, run.places)
-        for record in run.after:
-            record(self._encoder)
+        self._open(run)
+        target = PassEncoder(self._encoder)
+        run.record(kernels, target, name)
+        target.encoder()  # ends the pass
+
+    def repeat(
+        self, bound: BoundInputs, loaded: LoadedGraph, commands: Encodable, buffers: Sequence[Any]
+    ) -> bool:
+        """Record commands again that `run_graph` recorded, with the same buffers of the user.
+
+        Returns:
+            Whether they were recorded: not if inputs are constants, or become so here.
+        """
+        has_constants = bound.constants.places or bound in self._uses.graphs
+        if self._finished or has_constants or not bound.initialized:
+            return False
+        with RecordingErrors(self._queue, "recording a graph"):
+            self._queue.flush()  # pending writes to tensors must run first
+            for buffer in buffers:
+                self._uses.note(buffer)
+            encoder = unobserved(self._encoder)
+            loaded.share()
+            record_pass(encoder, commands)
+        return True
 
     def slice(self, run: SlicedGraphRun, seconds: float) -> bool:
         """Record the next slice of a run and return whether it is the last one."""
-        with self._errors("recording a slice of a graph"):
+        with RecordingErrors(self._queue, "recording a slice of a graph"):
             run.placed.check_usable()
-            if run.begun:
-                self._open(run.placed)
-            else:
-                self._begin(run.placed)
+            self._open(run.placed)
+            target = PassEncoder(self._encoder)
+            if not run.begun:
+                run.placed.begin(target)
             done = run.encode(self._encoder, self._uses, seconds)
-            for record in run.placed.after if done else ():
-                record(self._encoder)
+            if done:
+                run.placed.end(target)
         if done:
             run.finish(self._uses)
         return done
 
-    def _open(self, run: bind_resources.Dispatch) -> None:
+    def _open(self, run: bind_resources.BoundRun) -> None:
         """Track the resources of a run, and check that the encoder accepts commands."""
         self._queue.flush()  # pending writes to tensors must run first
-        if not self._owned:
+        run.record_uploads(self._gpu)
+        if run.before and not self._owned:
             # Only a pass raises the error of an open one; a copy invalidates the encoder silently.
-            self._encoder.begin_compute_pass().end()
-        for place in run.places.values():  # includes the buffers of tensors
-            self._uses.note(place.buffer)
-        for resource, _ in run.given:
+            unobserved(self._encoder).begin_compute_pass().end()
+        for resource in run.resources():
             self._uses.note(resource)
-
-    def _begin(self, run: bind_resources.Dispatch) -> None:
-        """Record the uploads and copies before the kernels; raise an error if it cannot record."""
-        self._open(run)
-        # Host inputs travel with the recording, so that it can be submitted at any time.
-        device = self._gpu.handle
-        for target, data in run.uploads:
-            source = device.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.COPY_SRC)
-            self._encoder.copy_buffer_to_buffer(source, 0, target, 0, data.nbytes)
-        for record in run.before:
-            record(self._encoder)
 
     def finish(self, label: str) -> Any:
         """Finish the encoder and return the command buffer."""
@@ -171,5 +204,5 @@ class Recording(Commands):
         if not self._owned:
             raise InvalidStateError("the encoder is yours: call its own finish()")
         self._finished = True
-        with self._errors("finishing a recording"):
+        with RecordingErrors(self._queue, "finishing a recording"):
             return self._encoder.finish(label=label)

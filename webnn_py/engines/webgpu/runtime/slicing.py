@@ -219,7 +219,7 @@ class SlicedGraphRun(SlicedRun):
 
     def release(self) -> None:
         """Drop the buffers, in whatever state the run is."""
-        self._graphs, self.placed, self._dispatches = None, bind_resources.Dispatch(), []
+        self._graphs, self.placed, self._dispatches = None, bind_resources.BoundRun(), []
 
     def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
         dispatches = [(*self._dispatches[n][:-1], times) for n, times in parts]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import wgpu
 
 from webnn_py.core.errors import ContextLostError
-from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_of
+from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_of_class
 from webnn_py.ordering.operation import Run
 
 DESTROYED = "the GPUDevice is lost: its destroy() was called"
@@ -76,7 +76,7 @@ class Life:
     def was_lost(self) -> bool:
         """Return whether the driver lost the device before it was destroyed."""
         if self.witness is not None and not (self._destroyed or self._was_lost):
-            self._was_lost = implementation_of(self.witness).is_lost(self.witness)
+            self._was_lost = implementation_of_class(type(self.witness)).is_lost(self.witness)
         return self._was_lost
 
     def check(self) -> None:
@@ -167,5 +167,5 @@ def share_life(device: Any, queue: Any) -> None:
         witness = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST)
         vars(witness)["_device"] = weakref.proxy(device)  # a reference would form a cycle
         life.witness = witness
-    except implementation_of(device).LIBRARY.GPUError:
+    except implementation_of_class(type(device)).LIBRARY.GPUError:
         life.was_lost_at_start = True
