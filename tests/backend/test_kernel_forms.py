@@ -33,8 +33,6 @@ from webnn_py.engines.webgpu.compiler.kernels.costs import best_tile
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, named_tiles
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
-pytestmark = pytest.mark.kernels
-
 UNFOLDED = {"conv_direct.emit"}
 """Templates that leave what needs a folded grid to others."""
 
@@ -103,6 +101,7 @@ def forms(contexts: dict[str, MLContext]) -> Forms:
     return Forms(contexts, {name: Record() for name in SETTINGS})
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(("case", "setting"), RUNS, ids=[f"{c.name}, {s}" for c, s in RUNS])
 def test_a_kernel(forms: Forms, case: Case, setting: str) -> None:
     forms.run(case, setting)

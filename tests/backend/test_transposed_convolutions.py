@@ -15,8 +15,6 @@ from tests.backend.compared import assert_close
 from tests.graphs import awaited, build, expected, kernels_of
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 
-pytestmark = pytest.mark.kernels
-
 Build = dict[str, MLOperand]
 
 

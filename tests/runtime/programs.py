@@ -16,7 +16,8 @@ from samples.models import digits, load_weights, super_resolution
 from tests.backend.program_cases import X, mixed
 from tests.graphs import build, normal
 from tests.property.mutations import Mutations
-from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
+from webnn_py import DataError, MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
+from webnn_py.engines.webgpu.program.file import reading_program
 from webnn_py.storage.archive import write_archive
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -82,6 +83,15 @@ def changed(path: Path, change: Callable[[Any], None]) -> Path:
             {"program.json": [json.dumps(document).encode()], "weights.safetensors": [weights]},
         )
     return target
+
+
+def verdict(path: Path) -> str:
+    """Return "read", or the error of a file that Python refuses."""
+    try:
+        with reading_program(path):
+            return "read"
+    except (DataError, NotSupportedError) as error:
+        return type(error).__name__
 
 
 def _grow(variant: Any, size: int) -> None:

@@ -28,10 +28,9 @@ from samples.browser import PAGES, save_programs, served
 from tests.backend.program_cases import X, expected_total
 from tests.conformance.compare import first_difference
 from tests.runtime.chromium import Page, chromium, find_chromium
-from tests.runtime.programs import CASES, FAULTS, Arrays, broken, changed, run_by_python
+from tests.runtime.programs import CASES, FAULTS, Arrays, broken, changed, run_by_python, verdict
 from tests.samples import test_documents as documents
-from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
-from webnn_py.engines.webgpu.program.file import reading_program
+from webnn_py import MLContext, MLExecution, ml
 
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "100"))
 COMMAND = find_chromium()
@@ -322,14 +321,6 @@ def test_the_demo(gpu: MLContext, tmp_path: Path) -> None:
         left, top, size = place_of(page, "water")
         water = picture[int(top) : int(top + size), int(left) : int(left + size), 2] > 150
         assert 0.02 < water.mean() < 0.5
-
-
-def verdict(path: Path) -> str:
-    try:
-        with reading_program(path):
-            return "read"
-    except (DataError, NotSupportedError) as error:
-        return type(error).__name__
 
 
 def test_broken_files_are_read_as_by_python(page: Page, programs: Path) -> None:

@@ -5,7 +5,6 @@ WEBNN_RANDOM_CASES is the number of broken files (100 if not set).
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -21,47 +20,17 @@ from sklearn.datasets import load_digits
 from samples import digits
 from samples.mpm88 import first_positions, simulation
 from tests.backend.program_cases import X, mixed
+from tests.runtime.cpp import CPP, STRICT, compile_cpp, wgpu_resources
 from tests.runtime.programs import CASES, FAULTS, broken, changed, run_by_python
 from tests.samples import test_documents as documents
 from webnn_py import MLContext, MLExecution, ml
 
 PAGE = "docs/cpp.md"
-CPP = Path(__file__).parents[2] / "runtime" / "cpp"
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "100"))
-STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
-SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="there is no g++; scripts/test.sh installs it where it may"
 )
-
-
-def wgpu_resources() -> Path:
-    """The folder of wgpu-native's headers and library."""
-    found = importlib.util.find_spec("wgpu")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "resources"
-
-
-def compile_cpp(source: str, target: Path, *options: str) -> Path:
-    native = wgpu_resources()
-    (library,) = (path.name for path in native.glob("*wgpu_native*.so"))
-    arguments = [*STRICT, *options, f"-I{native}", str(CPP / source), "-o", str(target)]
-    arguments += [f"-L{native}", f"-l:{library}", f"-Wl,-rpath,{native}"]
-    made = subprocess.run(["g++", *arguments], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return target
-
-
-@pytest.fixture(scope="session")
-def runner(tmp_path_factory: pytest.TempPathFactory, gpu: MLContext) -> Path:
-    return compile_cpp("tests/run.cpp", tmp_path_factory.mktemp("cpp") / "run", "-O1")
-
-
-@pytest.fixture(scope="session")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_cpp("tests/read.cpp", tmp_path_factory.mktemp("cpp") / "read", *SANITIZED)
 
 
 def run(
