@@ -111,7 +111,7 @@ class JsonReader {
     if (text_.size() > max_document) fail("more than 64 MiB of JSON");
     Json value = this->value(0);
     space();
-    if (at_ != text_.size()) fail("text behind the end");
+    if (at_ != text_.size()) fail("text after the end");
     return value;
   }
 
@@ -179,7 +179,7 @@ class JsonReader {
       space();
       if (peek() != '"') fail("expected a name");
       made.names.push_back(string());
-      if (!seen.insert(made.names.back()).second) fail("a name stands twice in one object");
+      if (!seen.insert(made.names.back()).second) fail("a name occurs twice in one object");
       space();
       expect(':');
       made.items.push_back(value(depth + 1));
@@ -289,7 +289,7 @@ class JsonReader {
         if (code >= 0xD800 && code < 0xDC00 && text_.substr(at_, 2) == "\\u") {
           at_ += 2;
           const std::uint32_t low = hex();
-          if (low < 0xDC00 || low > 0xDFFF) fail("half a character");
+          if (low < 0xDC00 || low > 0xDFFF) fail("half a surrogate pair, which is no character");
           code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
         }
         append(made, code);
@@ -353,7 +353,7 @@ class Field {
       if (value_->kind == Json::Kind::text && value_->text == choice) return place;
       ++place;
     }
-    fail("not one of the values that the format knows");
+    fail("expected one of the values of the format");
   }
 
   std::uint64_t integer(std::uint64_t low, std::uint64_t high, std::uint64_t of = 1) const {
@@ -367,7 +367,7 @@ class Field {
 
   // The number of one of `count` things.
   std::size_t index(std::size_t count) const {
-    if (!count) fail("there is none to be named");
+    if (!count) fail("it refers to an empty list");
     return static_cast<std::size_t>(integer(0, count - 1));
   }
 
@@ -432,7 +432,7 @@ class Archive {
     if (offset > end || size != end - offset) fail(at, "the directory is not where it should be");
     std::uint64_t place = offset, position = 0;
     for (std::uint64_t i = 0; i < count; ++i) entry(place, position, offset, end);
-    if (place != end || position != offset) fail(position, "bytes follow that no entry has");
+    if (place != end || position != offset) fail(position, "bytes follow that belong to no entry");
   }
 
   // The bytes of an entry, whose checksum is right.
@@ -535,7 +535,7 @@ class Archive {
     const std::uint64_t start = own_names + own_named + own_extra;
     if (start > offset || size > offset - start) fail(start, "entry " + name + " is cut off");
     if (!entries_.emplace(name, Entry{{file_.data + start, size}, crc}).second)
-      fail(place, "entry " + name + " stands twice in the directory");
+      fail(place, "entry " + name + " occurs twice in the directory");
     position = start + size;
     place = names + named + extra;
   }
@@ -572,14 +572,15 @@ inline std::map<std::string, Bytes> read_tensors(Bytes file, const std::string& 
     std::uint64_t bytes = width->second;
     for (const Field& item : given.at("shape").items(8)) {
       const std::uint64_t dimension = item.integer(0, max_size);
-      if (dimension && bytes > max_size / dimension) item.fail("a tensor that is too large");
+      if (dimension && bytes > max_size / dimension) item.fail("the tensor is too large");
       bytes *= dimension;
     }
     const auto offsets = given.at("data_offsets").items(2);
     if (offsets.size() != 2) given.at("data_offsets").fail("expected begin and end");
     const std::uint64_t begin = offsets[0].integer(0, data.size);
     const std::uint64_t end = offsets[1].integer(begin, data.size);
-    if (end - begin != bytes) given.at("data_offsets").fail("not the bytes of the shape");
+    if (end - begin != bytes)
+      given.at("data_offsets").fail("expected as many bytes as the shape has");
     tensors[name] = {data.data + begin, bytes};
     spans.emplace_back(begin, end);
   }
@@ -922,7 +923,8 @@ class ProgramFile {
     std::set<std::string> names;
     for (const Field& item : given.at("arguments").items()) {
       arguments_.push_back(argument(item));
-      if (!names.insert(arguments_.back().name).second) item.fail("two have the same name");
+      if (!names.insert(arguments_.back().name).second)
+        item.fail("two arguments have the same name");
     }
     for (const Field& item : given.at("shaders").items()) {
       detail::WgslLimits{item};
@@ -930,7 +932,7 @@ class ProgramFile {
     }
     for (const Field& item : given.at("kernels").items()) kernels_.push_back(kernel(item));
     for (const Field& item : given.at("variants").items()) variants_.push_back(variant(item));
-    if (variants_.empty()) given.at("variants").fail("there is none");
+    if (variants_.empty()) given.at("variants").fail("expected at least one variant");
   }
 
   static Argument argument(const Field& field) {
@@ -944,7 +946,7 @@ class ProgramFile {
     for (const Field& item : given.at("shape").items(8)) {
       made.shape.push_back(item.integer(1, detail::max_tensor));
       if (made.bytes > detail::max_tensor / made.shape.back())
-        given.at("shape").fail("a tensor that is too large");
+        given.at("shape").fail("the tensor is too large");
       made.bytes *= made.shape.back();
     }
     made.size = (made.bytes + 3) / 4 * 4;
@@ -954,7 +956,7 @@ class ProgramFile {
     made.access = accesses[given.at("access").choice({"read", "write", "read-write"})];
     made.required = given.at("required").boolean();
     if (made.access != Access::read_write && made.required != (made.access == Access::read))
-      given.at("required").fail("true of what is only read, false of what is only written");
+      given.at("required").fail("expected true if it is only read, false if it is only written");
     return made;
   }
 
@@ -974,7 +976,7 @@ class ProgramFile {
           layout.at("type").choice({"read-only-storage", "storage", "uniform"}));
       binding.min_size = layout.at("min_size").integer(4, detail::max_size, 4);
       if (!made.bindings.empty() && made.bindings.back().number >= binding.number)
-        item.fail("the numbers of bindings must rise");
+        item.fail("binding numbers must increase");
       made.bindings.push_back(binding);
     }
     return made;
@@ -1004,7 +1006,7 @@ class ProgramFile {
       }
       made.sections.push_back(section);
     }
-    if (!dispatches) given.at("sections").fail("there is none");
+    if (!dispatches) given.at("sections").fail("got 0 dispatches, expected at least 1");
     std::vector<std::uint64_t> ends(made.buffers.size());
     for (const detail::Step& each : made.steps)
       for (const detail::Place& place : each.places)
@@ -1012,7 +1014,7 @@ class ProgramFile {
           ends[place.index] = std::max(ends[place.index], place.offset + place.size);
     for (std::size_t i = 0; i < ends.size(); ++i)
       if (ends[i] != made.buffers[i].size)
-        given.at("buffers").fail("buffer " + std::to_string(i) + " does not end where its use does");
+        given.at("buffers").fail("buffer " + std::to_string(i) + " has another size than steps use");
     return made;
   }
 
@@ -1024,10 +1026,10 @@ class ProgramFile {
     for (const Field& item : given.at("contents").items()) {
       const auto part = item.members({"tensor", "offset"});
       const auto tensor = tensors_.find(part.at("tensor").text(true));
-      if (tensor == tensors_.end()) part.at("tensor").fail("no tensor of this file");
+      if (tensor == tensors_.end()) part.at("tensor").fail("expected the name of a tensor of this file");
       const std::uint64_t offset =
           part.at("offset").integer(0, made.size, detail::place_alignment);
-      if (tensor->second.size > made.size - offset) item.fail("it does not lie in the buffer");
+      if (tensor->second.size > made.size - offset) item.fail("its bytes exceed the buffer");
       made.contents.push_back({tensor->second, offset});
     }
     return made;
@@ -1039,21 +1041,21 @@ class ProgramFile {
     made.kernel = given.at("kernel").index(kernels_.size());
     const auto& bindings = kernels_[made.kernel].bindings;
     const auto places = given.at("places").items();
-    if (places.size() != bindings.size()) given.at("places").fail("not as many as bindings");
+    if (places.size() != bindings.size()) given.at("places").fail("expected one place for each binding of the kernel");
     for (const Field& item : places) made.places.push_back(place(item, variant));
     for (std::size_t i = 0; i < places.size(); ++i) {
       const detail::Place& bound = made.places[i];
-      if (bound.size < bindings[i].min_size) places[i].fail("fewer bytes than the kernel needs");
+      if (bound.size < bindings[i].min_size) places[i].fail("it has fewer bytes than the kernel needs");
       const bool uniform = !bound.argument && variant.buffers[bound.index].uniform;
       if (uniform != (bindings[i].type == detail::BindingType::uniform))
-        places[i].fail("a uniform buffer is bound as storage, or the other way around");
+        places[i].fail("a uniform buffer is bound as storage, or a storage buffer as uniform");
       if (bindings[i].type != detail::BindingType::storage) continue;
       if (bound.argument && !arguments_[bound.index].written())
-        places[i].fail("an argument is written that is only read");
+        places[i].fail("a kernel writes an argument that is read-only");
       for (std::size_t j = 0; j < places.size(); ++j)
         if (j != i && made.places[j].argument == bound.argument &&
             made.places[j].index == bound.index)
-          places[i].fail("what is written is bound twice in one step");
+          places[i].fail("a step binds memory twice that it writes");
     }
     const auto workgroups = given.at("workgroups").items(3);
     if (workgroups.size() != 3) given.at("workgroups").fail("expected three numbers");
@@ -1078,7 +1080,7 @@ class ProgramFile {
     }
     made.offset = given.at("offset").integer(0, detail::max_size, detail::place_alignment);
     made.size = given.at("size").integer(4, detail::max_size, 4);
-    if (made.offset + made.size > end) field.fail("it does not lie in what it is part of");
+    if (made.offset + made.size > end) field.fail("its bytes exceed the argument or buffer");
     return made;
   }
 
@@ -1598,7 +1600,7 @@ class Program {
     for (const auto& [name, resource] : given) {
       const bool known = std::any_of(arguments_.begin(), arguments_.end(),
                                      [&name = name](const Argument& a) { return a.name == name; });
-      if (!known) throw Error("argument '" + name + "': the program has none of this name");
+      if (!known) throw Error("argument '" + name + "': the program has no argument of this name");
     }
   }
 

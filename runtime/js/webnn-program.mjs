@@ -94,13 +94,13 @@ class JsonReader {
     try {
       this.#text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
     } catch {
-      this.#fail("bytes that are no UTF-8");
+      this.#fail("the bytes are not UTF-8");
     }
   }
 
   read() {
     const value = this.#value(0);
-    if (this.#next() !== undefined) this.#fail("text behind the end");
+    if (this.#next() !== undefined) this.#fail("text after the end");
     return value;
   }
 
@@ -149,7 +149,7 @@ class JsonReader {
     this.#separated("}", () => {
       if (this.#next() !== '"') this.#fail("expected a name");
       const name = this.#string();
-      if (members.has(name)) this.#fail(`${shown(name)} stands twice in one object`);
+      if (members.has(name)) this.#fail(`${shown(name)} occurs twice in one object`);
       if (this.#next() !== ":") this.#fail("expected ':'");
       this.#at++;
       members.set(name, this.#value(depth));
@@ -309,7 +309,7 @@ class Archive {
     let position = 0;
     for (let i = 0; i < count; i++) [place, position] = this.#entry(place, position, offset, end);
     if (place !== end || position !== offset)
-      this.#fail(position, "bytes follow that no entry has");
+      this.#fail(position, "bytes follow that belong to no entry");
   }
 
   where(name) {
@@ -388,7 +388,7 @@ class Archive {
       this.#fail(place, "an entry has a comment, or more than the directory holds");
     const name = this.#text(names, extra - names);
     if (!NAME.test(name)) this.#fail(place, "an entry has a name that no entry may have");
-    if (this.#entries.has(name)) this.#fail(place, `entry ${name} stands twice in the directory`);
+    if (this.#entries.has(name)) this.#fail(place, `entry ${name} occurs twice in the directory`);
     const [size, packed, at] = this.#wide(
       extra,
       next,
@@ -459,7 +459,7 @@ function readTensors(bytes, where) {
     if (begin !== position) field.fail(`its data begins at ${begin}, expected ${position}`);
     position = end;
   }
-  if (position !== data.length) header.fail("bytes follow that no tensor has");
+  if (position !== data.length) header.fail("bytes follow that belong to no tensor");
   return new Map(places.map(({ name, begin, end }) => [name, data.subarray(begin, end)]));
 }
 
@@ -471,13 +471,13 @@ function readArgument(field) {
   const dataType = given.data_type.choice(...Object.keys(DATA_TYPES));
   const shape = given.shape.items(MAX_RANK).map((item) => item.integer(1, MAX_TENSOR));
   const byteLength = shape.reduce((bytes, size) => bytes * size, DATA_TYPES[dataType].bytes);
-  if (byteLength > MAX_TENSOR) given.shape.fail(`a tensor of more than ${MAX_TENSOR} bytes`);
+  if (byteLength > MAX_TENSOR) given.shape.fail(`the tensor has more than ${MAX_TENSOR} bytes`);
   const size = Math.ceil(byteLength / 4) * 4;
   if (given.size.integer(4, MAX_SIZE) !== size) given.size.unlike(`${size}`);
   const access = given.access.choice("read", "write", "read-write");
   const required = given.required.boolean();
   if (access !== "read-write" && required !== (access === "read"))
-    given.required.fail("true of what is only read, false of what is only written");
+    given.required.fail("expected true if it is only read, false if it is only written");
   return Object.freeze({
     name,
     dataType,
@@ -657,11 +657,11 @@ class PlanReader {
     given.producer.text();
     this.arguments = given.arguments.items().map(readArgument);
     if (new Set(this.arguments.map(({ name }) => name)).size < this.arguments.length)
-      given.arguments.fail("two have the same name");
+      given.arguments.fail("two arguments have the same name");
     this.shaders = given.shaders.items().map(readShader);
     this.kernels = given.kernels.items().map((item) => this.#kernel(item));
     this.variants = given.variants.items().map((item) => this.#variant(item));
-    if (!this.variants.length) given.variants.fail("there is none");
+    if (!this.variants.length) given.variants.fail("expected at least one variant");
     return this;
   }
 
@@ -676,7 +676,7 @@ class PlanReader {
       };
     });
     if (bindings.some(({ binding }, i) => i && binding <= bindings[i - 1].binding))
-      given.bindings.fail("the numbers of bindings must rise");
+      given.bindings.fail("binding numbers must increase");
     const constants = [...given.constants.mapping()].map(([name, value]) => [name, value.number()]);
     return {
       name: given.name.name(),
@@ -706,14 +706,14 @@ class PlanReader {
     for (const part of sections)
       for (const step of part.steps) dispatches += step.times * part.repeat;
     if (dispatches < 1 || dispatches > MAX_DISPATCHES)
-      given.sections.fail(`${dispatches} dispatches, expected 1..${MAX_DISPATCHES}`);
+      given.sections.fail(`got ${dispatches} dispatches, expected 1..${MAX_DISPATCHES}`);
     const ends = buffers.map(() => 0);
     for (const { places } of steps)
       for (const { kind, index, offset, size } of places)
         if (kind === "buffer") ends[index] = Math.max(ends[index], offset + size);
     given.buffers.items().forEach((item, i) => {
       if (ends[i] !== buffers[i].size)
-        item.fail(`${buffers[i].size} bytes, and steps use ${ends[i]}`);
+        item.fail(`the buffer has ${buffers[i].size} bytes, but steps use ${ends[i]}`);
     });
     return { adapter, features, limits, buffers, steps, sections };
   }
@@ -727,7 +727,7 @@ class PlanReader {
       if (!bytes) part.tensor.unlike("the name of a tensor of this file");
       const offset = part.offset.integer(0, size, PLACE_ALIGNMENT);
       if (offset + bytes.length > size)
-        item.fail(`${bytes.length} bytes from ${offset} of a buffer of ${size}`);
+        item.fail(`${bytes.length} bytes at offset ${offset} exceed the buffer of ${size} bytes`);
       return { bytes, offset };
     });
     return { size, usage: given.usage.choice("storage", "uniform"), contents };
@@ -739,7 +739,7 @@ class PlanReader {
     const { bindings } = this.kernels[kernel];
     const items = given.places.items();
     if (items.length !== bindings.length)
-      given.places.fail(`${items.length}, and the kernel has ${bindings.length}`);
+      given.places.fail(`got ${items.length} places, expected ${bindings.length} as the kernel has bindings`);
     const places = items.map((item) => this.#place(item, buffers));
     places.forEach((place, i) => this.#checkBound(place, bindings[i], places, buffers, items[i]));
     const workgroups = given.workgroups.items(3).map((item) => item.integer(1, MAX_WORKGROUPS));
@@ -755,20 +755,24 @@ class PlanReader {
     const offset = given.offset.integer(0, MAX_SIZE, PLACE_ALIGNMENT);
     const size = given.size.integer(4, MAX_SIZE, 4);
     if (offset + size > among[index].size)
-      field.fail(`bytes ${offset}..${offset + size} of ${among[index].size}`);
+      field.fail(
+        `bytes ${offset}..${offset + size} exceed the ${kind} of ${among[index].size} bytes`,
+      );
     return { kind, index, offset, size };
   }
 
   #checkBound({ kind, index, size }, { type, minSize }, places, buffers, field) {
-    if (size < minSize) field.fail(`${size} bytes, and the kernel needs ${minSize}`);
+    if (size < minSize) field.fail(`got ${size} bytes, but the kernel needs ${minSize}`);
     const usage = kind === "argument" ? "storage" : buffers[index].usage;
     if ((usage === "uniform") !== (type === "uniform"))
       field.fail(`a ${usage} buffer is bound as ${type}`);
     if (type !== "storage") return;
     if (kind === "argument" && this.arguments[index].access === "read")
-      field.fail(`argument ${shown(this.arguments[index].name)} is written, and only read`);
+      field.fail(
+        `a kernel writes argument ${shown(this.arguments[index].name)}, which is read-only`,
+      );
     if (places.filter((other) => other.kind === kind && other.index === index).length > 1)
-      field.fail("what is written is bound twice in one step");
+      field.fail("a step binds memory twice that it writes");
   }
 }
 
@@ -1084,7 +1088,7 @@ export class Program {
     const values = new Map(Object.entries(given));
     for (const name of values.keys())
       if (!this.#arguments.some((argument) => argument.name === name))
-        fail({ name }, "the program has none of this name");
+        fail({ name }, "the program has no argument of this name");
     return values;
   }
 

@@ -128,7 +128,9 @@ def test_half_a_character_is_no_text_for_a_device(
 ) -> None:
     path = tmp_path / "mixed.mlprogram"
     mixed(gpu).save(path)
-    with pytest.raises(DataError, match=f"program.json: {where}.*: it holds half a surrogate pair"):
+    with pytest.raises(
+        DataError, match=f"program.json: {where}.*: it contains half a surrogate pair"
+    ):
         gpu.load_program_sync(changed(path, HALVED[where]))
 
 

@@ -199,7 +199,7 @@ REFUSED = {
     "an index": (
         r"DataError: .*: variants\[0\].steps\[0\].kernel: got 99, expected an integer in 0\.\."
     ),
-    "a place": r"DataError: .*: variants\[0\].steps\[0\].places\[0\]: bytes 0\.\.1048576 of ",
+    "a place": r"DataError: .*: variants\[0\].steps\[0\].places\[0\]: bytes 0\.\.1048576 exceed ",
     "a feature": (
         "NotSupportedError: this device cannot run the program: variant 0 needs .*the feature"
     ),
@@ -227,7 +227,7 @@ def test_a_file_that_is_not_there(page: Page) -> None:
 
 NO_MATCH: dict[str, tuple[str, str]] = {
     "missing": ("() => ({})", "argument 'x': it is missing"),
-    "unknown": ("() => ({ z: 1 })", "argument 'z': the program has none of this name"),
+    "unknown": ("() => ({ z: 1 })", "argument 'z': the program has no argument of this name"),
     "size": ("() => ({ x: new Float32Array(1) })", "argument 'x': 4 bytes, expected 128"),
     "type": (
         "() => ({ x: new Int32Array(32) })",

@@ -202,7 +202,7 @@ class _Directory:
         for _ in range(count):
             name, place, size, crc, at = self._central(place, end)
             if name in entries:
-                raise self._error(place, f"entry {name} stands twice in the directory")
+                raise self._error(place, f"entry {name} occurs twice in the directory")
             if at != position:
                 raise self._error(at, f"entry {name} begins at {at}, expected {position}")
             start = self._local(position, name, size, crc)
@@ -213,7 +213,7 @@ class _Directory:
                 )
             entries[name] = _Entry(start, position, crc)
         if (place, position) != (end, offset):
-            raise self._error(position, "bytes follow that no entry has")
+            raise self._error(position, "bytes follow that belong to no entry")
         return entries
 
     def _error(self, offset: int, what: str) -> DataError:

@@ -61,7 +61,7 @@ def parse(data: bytes | memoryview, where: str) -> Field:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("a name occurs twice in one object")
     return members
 
 

@@ -71,7 +71,9 @@ def read_safetensors(memory: memoryview, where: str) -> dict[str, Array]:
             raise fields[name].error(f"its data begins at {begin}, expected {position}")
         position = end
     if position != len(memory) - start:
-        raise header.error(f"{position} bytes of data, and {len(memory) - start} are there")
+        raise header.error(
+            f"the tensors have {position} bytes, but the file has {len(memory) - start}"
+        )
     data = memory[start:]
     arrays = {
         name: np.frombuffer(data[begin:end], dtype).reshape(shape)

@@ -132,13 +132,13 @@ def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
     members["producer"].text()
     arguments = tuple(map(_argument, members["arguments"].items()))
     if len({argument.name for argument in arguments}) < len(arguments):
-        raise members["arguments"].error("two have the same name")
+        raise members["arguments"].error("two arguments have the same name")
     shaders = tuple(map(_shader, members["shaders"].items()))
     kernels = tuple(_kernel(kernel, len(shaders)) for kernel in members["kernels"].items())
     reader = _VariantReader(arguments, kernels, tensors)
     variants = tuple(map(reader.variant, members["variants"].items()))
     if not variants:
-        raise members["variants"].error("there is none")
+        raise members["variants"].error("expected at least one variant")
     return Plan(arguments, shaders, kernels, variants, tensors)
 
 
@@ -152,7 +152,7 @@ def _text(field: Field) -> str:
 def _code(field: Field) -> str:
     """Return a string that can be encoded as UTF-8, as devices require."""
     if not is_text(_text(field)):
-        raise field.error("it holds half a surrogate pair, which is no character")
+        raise field.error("it contains half a surrogate pair, which is no character")
     return field.text()
 
 
@@ -189,13 +189,13 @@ def _argument(field: Field) -> Argument:
     allowed = {"read": (True,), "write": (False,)}.get(access, (True, False))
     if not any(required is value for value in allowed):
         raise members["required"].unlike(
-            "true or false; true of what is only read, false of what is only written"
+            "true or false; true if it is only read, false if it is only written"
         )
     argument = Argument(
         _text(members["name"]), cast(Any, data_type), shape, cast(Any, access), required
     )
     if argument.descriptor.byte_length > MAX_BYTE_LENGTH:
-        raise members["shape"].error(f"a tensor of more than {MAX_BYTE_LENGTH} bytes")
+        raise members["shape"].error(f"the tensor has more than {MAX_BYTE_LENGTH} bytes")
     if members["size"].integer(4, MAX_SIZE) != argument.size:
         raise members["size"].unlike(f"{argument.size} for {argument.descriptor}")
     return argument
@@ -206,7 +206,7 @@ def _kernel(field: Field, shaders: int) -> ProgramKernel:
     bindings = tuple(map(_binding, members["bindings"].items()))
     numbers = [binding.binding for binding in bindings]
     if numbers != sorted(set(numbers)):
-        raise members["bindings"].error("the numbers of bindings must rise")
+        raise members["bindings"].error("binding numbers must increase")
     return ProgramKernel(
         _text(members["name"]),
         members["shader"].integer(0, shaders - 1),
@@ -274,7 +274,7 @@ class _VariantReader:
         )
         if not 0 < variant.dispatches <= MAX_DISPATCHES:
             raise members["sections"].error(
-                f"{variant.dispatches} dispatches, expected 1..{MAX_DISPATCHES}"
+                f"got {variant.dispatches} dispatches, expected 1..{MAX_DISPATCHES}"
             )
         self._check_sizes(members["buffers"], steps)
         return variant
@@ -293,7 +293,9 @@ class _VariantReader:
             raise members["tensor"].unlike("the name of a tensor of this file")
         offset = _multiple(members["offset"], 0, size, PART_ALIGNMENT)
         if offset + tensor.nbytes > size:
-            raise field.error(f"{tensor.nbytes} bytes from {offset} of a buffer of {size}")
+            raise field.error(
+                f"{tensor.nbytes} bytes at offset {offset} exceed the buffer of {size} bytes"
+            )
         return Contents(members["tensor"].text(), offset)
 
     def _step(self, field: Field) -> Step:
@@ -302,12 +304,14 @@ class _VariantReader:
         bindings = self._kernels[number].bindings
         places = tuple(map(self._place, members["places"].items()))
         if len(places) != len(bindings):
-            raise members["places"].error(f"{len(places)}, and the kernel has {len(bindings)}")
+            raise members["places"].error(
+                f"got {len(places)} places, expected {len(bindings)} as the kernel has bindings"
+            )
         owners = [(place.kind, place.index) for place in places]
         for place, layout, item in zip(places, bindings, members["places"].items(), strict=True):
             self._check_bound(place, layout, item)
             if layout.type == "storage" and owners.count((place.kind, place.index)) > 1:
-                raise item.error("what is written is bound twice in one step")
+                raise item.error("a step binds memory twice that it writes")
         workgroups = _numbers(members["workgroups"], 1, MAX_WORKGROUPS, 3)
         if len(workgroups) != 3:
             raise members["workgroups"].unlike("three numbers")
@@ -324,19 +328,23 @@ class _VariantReader:
         offset = _multiple(members["offset"], 0, MAX_SIZE, PART_ALIGNMENT)
         size = _multiple(members["size"], 4, MAX_SIZE, 4)
         if offset + size > among[index].size:
-            raise field.error(f"bytes {offset}..{offset + size} of {among[index].size}")
+            raise field.error(
+                f"bytes {offset}..{offset + size} exceed the {kind} of {among[index].size} bytes"
+            )
         return Place(kind, index, offset, size)
 
     def _check_bound(self, place: Place, layout: BindingLayout, field: Field) -> None:
         if place.size < layout.min_size:
-            raise field.error(f"{place.size} bytes, and the kernel needs {layout.min_size}")
+            raise field.error(f"got {place.size} bytes, but the kernel needs {layout.min_size}")
         usage = "storage" if place.kind == "argument" else self._buffers[place.index].usage
         if (usage == "uniform") != (layout.type == "uniform"):
             raise field.error(f"a {usage} buffer is bound as {layout.type}")
         if place.kind == "argument" and layout.type == "storage":
             argument = self._arguments[place.index]
             if not argument.written:
-                raise field.error(f"argument {shown(argument.name)} is written, and only read")
+                raise field.error(
+                    f"a kernel writes argument {shown(argument.name)}, which is read-only"
+                )
 
     def _check_sizes(self, field: Field, steps: Sequence[Step]) -> None:
         """Check that each buffer ends where its last bound part ends: none wastes memory."""
@@ -347,4 +355,4 @@ class _VariantReader:
                     ends[place.index] = max(ends[place.index], place.offset + place.size)
         for buffer, end, item in zip(self._buffers, ends, field.items(), strict=True):
             if buffer.size != end:
-                raise item.error(f"{buffer.size} bytes, and steps use {end}")
+                raise item.error(f"the buffer has {buffer.size} bytes, but steps use {end}")
