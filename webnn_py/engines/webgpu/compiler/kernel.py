@@ -14,7 +14,17 @@ from webnn_py.engines.webgpu.compiler.loop_bounds import count_loops, iterations
 from webnn_py.engines.webgpu.program.plan import BindingType
 from webnn_py.ir import Value
 
-Feature = Literal["shader-f16", "shader-int64"]
+Feature = Literal["shader-f16", "shader-int64", "chromium-experimental-subgroup-matrix"]
+
+_DIRECTIVES: dict[Feature, str] = {
+    "shader-f16": "enable f16;",
+    # Offsets of matrices come from the number of the subgroup, which Tint takes for non-uniform.
+    "chromium-experimental-subgroup-matrix": (
+        "enable chromium_experimental_subgroup_matrix;\n"
+        "diagnostic(off, chromium.subgroup_matrix_uniformity);"
+    ),
+}
+"""Directives of the features that have any, in the order in which they are printed."""
 
 _SCALAR_BYTES = {"f16": 2, "i64": 8, "u64": 8}
 """Bytes of the scalar types that do not take four."""
@@ -120,6 +130,7 @@ class EntryPoint:
         arrays: Workgroup arrays.
         functions: Functions of the template, all of which it calls.
         struct: Declaration of a structure, or "".
+        features: Features of the device that the template uses.
     """
 
     invocations: int
@@ -128,6 +139,7 @@ class EntryPoint:
     arrays: tuple[WorkgroupArray, ...] = ()
     functions: tuple[Function, ...] = ()
     struct: str = ""
+    features: frozenset[Feature] = frozenset()
 
     @property
     def body(self) -> str:
@@ -176,9 +188,9 @@ class Shader:
             for number, binding in enumerate(self.bindings)
         )
         functions = (function.text for function in self.functions)
-        head = "enable f16;\n" if "shader-f16" in self.features else ""
-        text = "\n".join([*bindings, *functions, self.entry.printed()])
-        return f"{head}{without_tags(text)}\n"
+        directives = (text for name, text in _DIRECTIVES.items() if name in self.features)
+        text = without_tags("\n".join([*bindings, *functions, self.entry.printed()]))
+        return "\n".join([*directives, text, ""])
 
     @property
     def iterations(self) -> int:

@@ -240,7 +240,8 @@ class KernelBuilder:
         bindings = [Binding(name, "read", f"array<{kind}>") for _, name, kind in reads]
         bindings.append(Binding("out0", "read_write", f"array<{self._written_element()}>"))
         helpers = [Function(name, prelude.FUNCTIONS[name]) for name in prelude.called(text)]
-        shader = Shader(tuple(bindings), (*helpers, *functions), entry, self._features())
+        features = self._features() | entry.features
+        shader = Shader(tuple(bindings), (*helpers, *functions), entry, features)
         x, y, z = workgroups
         target = self.parts(self.root)[0] if writes is None else writes
         kernel = Kernel.of(name, shader, (part for part, *_ in reads), [target], (x, y, z))

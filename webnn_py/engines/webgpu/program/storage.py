@@ -38,6 +38,23 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """Sizes of subgroup matrices that a device multiplies: [m, k] times [k, n].
+
+    Attributes:
+        m: Rows of the left operand.
+        n: Columns of the right operand.
+        k: Columns of the left operand, rows of the right one.
+        invocations: Invocations of the subgroup.
+    """
+
+    m: int
+    n: int
+    k: int
+    invocations: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class Features:
     """Device properties that affect the generated code.
 
@@ -52,6 +69,8 @@ class Features:
         binding_bytes: Largest binding; a larger tensor is bound in parts.
         large: Elements from which each invocation writes four: as many as a large GPU has
             invocations at once.
+        f16_matrix: Shape of the matrices of float16 that the device multiplies and adds in
+            float32, if it has any (tensor cores).
         tiles: Names of measured tiles, by problem (`compiler/tuning.py`).
     """
 
@@ -64,6 +83,7 @@ class Features:
     kind: str = "gpu"
     binding_bytes: int = 128 << 20
     large: int = 1 << 20
+    f16_matrix: MatrixShape | None = None
     tiles: Mapping[str, str] = field(default_factory=lambda: NO_TILES, hash=False)
 
 

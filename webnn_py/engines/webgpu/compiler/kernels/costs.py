@@ -13,9 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from webnn_py.core.traced_queries import can_defer
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, SharedTile
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import (
+    GemmProblem,
+    Limits,
+    SharedTile,
+    SubgroupTile,
+)
 
 T = TypeVar("T")
+
+Tile = SharedTile | SubgroupTile
+"""Tiles of workgroups that step along k through shared memory."""
 
 PROCESSORS = 132
 """Streaming multiprocessors of the measured GPU."""
@@ -66,7 +74,7 @@ class Cost:
         ends_us: Prologue and epilogue of a workgroup.
     """
 
-    tile: SharedTile
+    tile: Tile
     alone_us: float
     each_us: float
     resident: int
@@ -83,7 +91,7 @@ class Split:
     """
 
     parts: int
-    tile: SharedTile
+    tile: Tile
 
 
 COSTS = (
@@ -121,8 +129,19 @@ F16_VEC8_COSTS = (
 )
 """Costs for float16 where both operands are loaded eight elements at a time."""
 
+MATRIX_COSTS = (
+    Cost(SubgroupTile(128, 256, 32, 2, 4), 1.00, 1.00, 1, 3.0),
+    Cost(SubgroupTile(128, 128, 32, 2, 2), 0.55, 0.55, 1, 3.0),
+    Cost(SubgroupTile(64, 64, 64, 2, 2), 0.42, 0.39, 2, 0.6),
+    Cost(SubgroupTile(64, 32, 64, 2, 1), 0.42, 0.25, 3, 0.3),
+    Cost(SubgroupTile(32, 64, 64, 1, 2), 0.45, 0.25, 3, 0.3),
+    Cost(SubgroupTile(32, 32, 64, 2, 2), 0.40, 0.19, 3, 0.3),
+    Cost(SubgroupTile(32, 32, 128, 2, 2), 0.42, 0.35, 2, 0.6),
+)
+"""Costs for float16 by subgroup matrices."""
 
-def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
+
+def best_tile(problem: GemmProblem, limits: Limits) -> Tile | None:
     """Return the fastest tile; None if none fits the limits."""
     near = problem.sampled()
     times = {cost.tile: _time(near, cost) for cost in _fitting(near, limits)}
@@ -159,7 +178,7 @@ def best_split(problem: GemmProblem, limits: Limits, adding: float = ADD_KERNEL_
 
 
 def _fastest(
-    times: Mapping[T, float], tile_of: Callable[[T], SharedTile], problem: GemmProblem
+    times: Mapping[T, float], tile_of: Callable[[T], Tile], problem: GemmProblem
 ) -> T | None:
     """Return the fastest option; a quick one to compile if the best may follow later."""
     best = min(times, key=lambda option: times[option], default=None)
@@ -211,8 +230,12 @@ def _together(problems: Sequence[GemmProblem], limits: Limits) -> float:
     return sum(dispatches) + adding
 
 
-def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
-    """Whether a workgroup's invocations and shared memory are within the limits."""
+def fits(tile: Tile, problem: GemmProblem, limits: Limits) -> bool:
+    """Whether the device can multiply the problem by a tile."""
+    if isinstance(tile, SubgroupTile) and not (
+        problem.compute == "f16" and tile.divides_into(limits.matrix)
+    ):
+        return False
     small = tile.storage(problem) <= limits.max_workgroup_storage
     return small and tile.invocations <= limits.max_invocations
 
@@ -221,7 +244,7 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     """Return the costs of tiles within the limits."""
     is_f16 = problem.compute == "f16"
     f16_costs = F16_VEC8_COSTS if problem.has_vec8_loads else F16_COSTS
-    costs: Sequence[Cost] = f16_costs if is_f16 else COSTS
+    costs: Sequence[Cost] = (*MATRIX_COSTS, *f16_costs) if is_f16 else COSTS
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.may_share_dispatch and is_small:
@@ -241,11 +264,11 @@ def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:
     return waves * wave(cost.resident) + wave(rest)
 
 
-def _count(problem: GemmProblem, tile: SharedTile, parts: int) -> int:
+def _count(problem: GemmProblem, tile: Tile, parts: int) -> int:
     """Return the number of workgroups."""
     return -(-problem.m // tile.rows) * -(-problem.n // tile.cols) * problem.batch * parts
 
 
-def _steps(problem: GemmProblem, tile: SharedTile, parts: int) -> int:
+def _steps(problem: GemmProblem, tile: Tile, parts: int) -> int:
     """Return the steps along k of each workgroup."""
     return math.ceil(problem.k / parts / tile.depth)

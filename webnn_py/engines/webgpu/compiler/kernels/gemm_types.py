@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from webnn_py.core.traced_queries import divides, with_sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel import EntryPoint
+from webnn_py.engines.webgpu.program.storage import MatrixShape
 
 LoadHook = Callable[[Index, Index, Index], str]
 StoreHook = Callable[[Index, Index, Index, str], str]
@@ -30,12 +31,14 @@ class Limits:
         max_invocations: Invocations in one workgroup.
         max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
         may_share_dispatch: Whether other products may run in the same dispatch.
+        matrix: Shape of the device's matrices of float16 with sums of float32, if it has any.
     """
 
     max_workgroup_storage: int = 16384
     max_invocations: int = 256
     max_workgroups_per_dim: int = 65535
     may_share_dispatch: bool = False
+    matrix: MatrixShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,9 @@ class GemmProblem:
         a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent along
             it must be a multiple of 4.
         b4: The same for B along `b_major`.
-        a8: The same for eight f16 that are consecutive along k, two per word of a vec4<u32>.
-            Requires `a_major` "k", and k a multiple of 8.
-        b8: The same for B; requires `b_major` "k".
+        a8: The same for eight f16, two per word of a vec4<u32>; the extent must be a multiple
+            of 8.
+        b8: The same for B.
         store: `store(batch, row, col, value)`: statements that store one element of C.
         store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
         k_run: Extent of k within which B's hooks need no new division; divides k. 1 if there is
@@ -133,9 +136,9 @@ class GemmProblem:
         for hook, extent in ((self.a4, along_a), (self.b4, along_b), (self.store4, self.n)):
             if hook is not None and not divides(4, extent):
                 raise ValueError(f"a vec4 hook needs an extent divisible by 4, got {extent}")
-        for hook, major in ((self.a8, self.a_major), (self.b8, self.b_major)):
-            if hook is not None and (major != "k" or not divides(8, self.k)):
-                raise ValueError(f"eight halves need k divisible by 8, got {self.k} by {major}")
+        for hook, extent in ((self.a8, along_a), (self.b8, along_b)):
+            if hook is not None and not divides(8, extent):
+                raise ValueError(f"eight halves need an extent divisible by 8, got {extent}")
 
     def sampled(self) -> GemmProblem:
         """Return the problem with representative sizes for traced ones, to choose a tile."""
@@ -159,10 +162,15 @@ class GemmProblem:
             b=of_b(self.b),
             a4=None if self.a4 is None else of_a(self.a4),
             b4=None if self.b4 is None else of_b(self.b4),
-            a8=None if self.a8 is None or depth % 8 else of_a(self.a8),
-            b8=None if self.b8 is None or depth % 8 else of_b(self.b8),
+            a8=None if self.a8 is None or not self._keeps_eights("a", depth) else of_a(self.a8),
+            b8=None if self.b8 is None or not self._keeps_eights("b", depth) else of_b(self.b8),
             k_run=self.k_run if depth % self.k_run == 0 else 1,
         )
+
+    def _keeps_eights(self, operand: Literal["a", "b"], depth: int) -> bool:
+        """Whether a part of k that is `depth` long consists of whole eights of an operand."""
+        major = self.a_major if operand == "a" else self.b_major
+        return major != "k" or depth % 8 == 0
 
     @property
     def vec4(self) -> str:
@@ -191,8 +199,9 @@ class GemmProblem:
 
     @property
     def has_vec8_loads(self) -> bool:
-        """Whether both operands can be loaded eight f16 at a time."""
-        return self.a8 is not None and self.b8 is not None
+        """Whether both operands can be loaded eight f16 along k at a time."""
+        hooks = self.a8, self.b8
+        return None not in hooks and self.a_major == self.b_major == "k"
 
     def transposed(self) -> GemmProblem:
         """Return the problem Cᵀ = Bᵀ·Aᵀ, which stores the same elements of C."""
@@ -324,3 +333,61 @@ class SharedTile:
     def _exchange_bytes(self, problem: GemmProblem) -> int:
         """Bytes to exchange one vec4 of C of each invocation."""
         return self.invocations * 4 * problem.total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SubgroupTile:
+    """The shape of a kernel that multiplies by subgroup matrices.
+
+    Attributes:
+        rows: Rows of C that a workgroup computes.
+        cols: Columns of C that a workgroup computes.
+        depth: Extent of the shared tiles along k.
+        down: Subgroups along the rows.
+        across: Subgroups along the columns.
+    """
+
+    rows: int
+    cols: int
+    depth: int
+    down: int
+    across: int
+
+    PADDING: ClassVar[int] = 8
+    """Elements between two lines of a shared tile, so that they begin in different banks."""
+    INVOCATIONS: ClassVar[int] = 32
+    """Invocations of a subgroup."""
+    RESULT_ELEMENTS: ClassVar[int] = 256
+    """Elements of the shared memory through which a subgroup stores a result matrix."""
+
+    @property
+    def subgroups(self) -> int:
+        """Subgroups of a workgroup."""
+        return self.down * self.across
+
+    @property
+    def invocations(self) -> int:
+        """Invocations of a workgroup."""
+        return self.subgroups * self.INVOCATIONS
+
+    @property
+    def unrolled_multiplications(self) -> int:
+        """Estimated compile cost, as a number of unrolled scalar multiplications."""
+        return self.rows * self.cols * self.depth // self.subgroups // 64
+
+    def storage(self, problem: GemmProblem) -> int:
+        """Return the bytes of shared memory: both tiles, and a result matrix of each subgroup."""
+        elements = 0
+        for extent, major in ((self.rows, problem.a_major), (self.cols, problem.b_major)):
+            lines = extent if major == "k" else self.depth
+            elements += extent * self.depth + lines * self.PADDING
+        results = self.subgroups * self.RESULT_ELEMENTS
+        return elements * problem.element_bytes + results * problem.total_bytes
+
+    def divides_into(self, shape: MatrixShape | None) -> bool:
+        """Whether the tile consists of whole matrices of the device's shape."""
+        if shape is None or shape.invocations != self.INVOCATIONS:
+            return False
+        pairs = (self.rows, self.down * shape.m), (self.cols, self.across * shape.n)
+        is_whole = all(size % unit == 0 for size, unit in (*pairs, (self.depth, shape.k)))
+        return is_whole and shape.m * shape.n <= self.RESULT_ELEMENTS

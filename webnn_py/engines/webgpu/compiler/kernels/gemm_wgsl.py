@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.kernel import BY_TILE, EntryPoint, Function, WorkgroupArray
+from webnn_py.engines.webgpu.compiler.kernel import (
+    BY_TILE,
+    EntryPoint,
+    Feature,
+    Function,
+    WorkgroupArray,
+)
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
 from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
@@ -87,10 +93,13 @@ def entry_point(
     body: Sequence[str],
     functions: Sequence[Function],
     arrays: Sequence[WorkgroupArray] = (),
+    features: frozenset[Feature] = frozenset(),
 ) -> EntryPoint:
     """Return the entry point of a workgroup of `invocations` around the statements of `body`."""
     lines = [f"  {line}" for line in body]
-    return EntryPoint(invocations, BY_TILE, lines, tuple(arrays), tuple(functions))
+    return EntryPoint(
+        invocations, BY_TILE, lines, tuple(arrays), tuple(functions), features=features
+    )
 
 
 def load_functions(

@@ -12,22 +12,26 @@ from dataclasses import dataclass
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import MAX_FUSED_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     ADD_KERNEL_US,
+    MATRIX_COSTS,
     Split,
+    Tile,
     best_split,
     best_tile,
     fits,
 )
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
+from webnn_py.engines.webgpu.compiler.kernels.gemm_subgroup import emit_subgroup
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import (
     GemmProblem,
     Limits,
     SharedTile,
+    SubgroupTile,
     TileKernel,
 )
 
-__all__ = ["GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
+__all__ = ["GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "emit_tile", "split_of"]
 
 MAX_REDUCE_ROWS = 16
 """Rows of a product whose invocations split k: each keeps all rows in registers."""
@@ -77,7 +81,14 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
     shared = best_tile(problem, limits)
     if shared is None:
         return emit_direct(problem, DirectTile(4, 4, 64, "blocks"), limits)
-    return emit_tiled(problem, shared, limits)
+    return emit_tile(problem, shared, limits)
+
+
+def emit_tile(problem: GemmProblem, tile: Tile, limits: Limits) -> TileKernel:
+    """Return the kernel that multiplies through shared tiles, by subgroup matrices or without."""
+    if isinstance(tile, SubgroupTile):
+        return emit_subgroup(problem, tile, limits)
+    return emit_tiled(problem, tile, limits)
 
 
 def is_narrow(problem: GemmProblem) -> bool:
@@ -151,8 +162,8 @@ def _emit_named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> T
     if named.transposed:
         problem = problem.transposed()
     match named.tile:
-        case SharedTile() as tile:
-            return emit_tiled(problem, tile, limits) if fits(tile, problem, limits) else None
+        case SharedTile() | SubgroupTile() as tile:
+            return emit_tile(problem, tile, limits) if fits(tile, problem, limits) else None
         case DirectTile() as tile:
             return emit_direct(problem, tile, limits)
         case ReduceTile() as tile:
@@ -165,7 +176,7 @@ def _emit_named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> T
 class NamedTile:
     """A tile, and whether the product is transposed: Cᵀ = Bᵀ·Aᵀ."""
 
-    tile: SharedTile | DirectTile | ReduceTile
+    tile: Tile | DirectTile | ReduceTile
     transposed: bool = False
 
     @property
@@ -176,6 +187,8 @@ class NamedTile:
                 block = f"{tile.block_rows}x{tile.block_cols}"
                 text = f"shared {tile.rows}x{tile.cols}x{tile.depth} {block}"
                 text += f" in {tile.slices}" if tile.slices > 1 else ""
+            case SubgroupTile(rows, cols, depth, down, across):
+                text = f"matrix {rows}x{cols}x{depth} {down}x{across}"
             case DirectTile(rows, cols, lanes, spread):
                 text = f"direct {rows}x{cols} {lanes} {spread}"
             case ReduceTile(columns, slices, unroll):
@@ -183,7 +196,8 @@ class NamedTile:
         return f"{text} turned" if self.transposed else text
 
 
-_HARDWARE: Sequence[SharedTile | DirectTile | ReduceTile] = (
+_HARDWARE: Sequence[Tile | DirectTile | ReduceTile] = (
+    *(cost.tile for cost in MATRIX_COSTS),
     SharedTile(128, 128, 16, 8, 8),
     SharedTile(128, 64, 16, 8, 8),
     SharedTile(64, 128, 16, 8, 8),

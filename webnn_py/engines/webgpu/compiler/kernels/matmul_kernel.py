@@ -95,7 +95,13 @@ def add_loader(builder: KernelBuilder, function: str, value: Value) -> None:
 def gemm_limits(builder: KernelBuilder) -> Limits:
     """Return the device's limits for the GEMM templates."""
     features = builder.features
-    return Limits(features.workgroup_bytes, features.invocations, features.grid, builder.beside)
+    return Limits(
+        features.workgroup_bytes,
+        features.invocations,
+        features.grid,
+        builder.beside,
+        features.f16_matrix,
+    )
 
 
 def product_type(builder: KernelBuilder, node: Node, *operands: Value) -> Literal["f32", "f16"]:
@@ -281,8 +287,8 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         b=b.load,
         a4=a_vectors[0] if a_vectors else None,
         b4=b_vectors[0] if b_vectors else None,
-        a8=a_eights[0] if a_eights and a_eights[1] == "column" else None,
-        b8=b_eights[0] if b_eights and b_eights[1] == "row" else None,
+        a8=a_eights[0] if a_eights else None,
+        b8=b_eights[0] if b_eights else None,
         a_major="m" if a_vectors and a_vectors[1] == "row" else "k",
         b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
         store=lambda batch, row, col, value: f"put({place(batch, row, col)}, {value});",

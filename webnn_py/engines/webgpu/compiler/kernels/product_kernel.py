@@ -24,7 +24,6 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     matmul_kernel,
     row_kernel,
 )
-from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
@@ -131,7 +130,7 @@ def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
     wide = product.problem.store4 is not None
     builder.vector_out = wide
     problem = replace(product.problem.divided(parts), store=store, store4=store4 if wide else None)
-    tile = emit_tiled(problem, split.tile, gemm_limits(builder))
+    tile = matmul.emit_tile(problem, split.tile, gemm_limits(builder))
     return builder.finish(node.op, tile.entry, tile.workgroups)
 
 

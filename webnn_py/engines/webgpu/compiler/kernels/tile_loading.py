@@ -84,7 +84,8 @@ class TileLoading:
         copies = tile.copies(problem)
         wide = 8 if copies == 2 else 4  # a read takes 16 bytes
         pairs = self.steps == 2 and tile.depth % 8 == 0
-        a, b = (8 if pairs and hook is not None else 4 for hook in (problem.a8, problem.b8))
+        eights = (problem.a8, a_turned), (problem.b8, b_turned)
+        a, b = (8 if pairs and hook and along_k else 4 for hook, along_k in eights)
         rows = tile.rows, tile.block_rows, tile.down, copies, 4
         cols = tile.cols, tile.block_cols, tile.across, 1, wide
         self._own = tile.depth // tile.slices
