@@ -96,7 +96,9 @@ def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[M
     if node.op != "matmul" or features.kind == "cpu":
         return None
     matched = _Matcher(rewriter.graph).scores(next(node.operands))
-    if matched is None or not _is_possible(matched, node, features) or not _pays(matched, node):
+    if matched is None or not _is_possible(matched, node, features):
+        return None
+    if not _pays(matched, node, features):
         return None
     queries, keys = matched.product.operands
     _, values = node.operands
@@ -136,13 +138,15 @@ def _is_possible(matched: _Match, node: Node, features: Features) -> bool:
     )
 
 
-def _pays(matched: _Match, node: Node) -> bool:
+def _pays(matched: _Match, node: Node, features: Features) -> bool:
     """Whether one kernel is faster than three, or avoids a large matrix."""
     scores = matched.product.output
     *batch, rows, columns = map(sampled, scores.shape)
     if rows < MIN_QUERY_ROWS or columns < MIN_KEYS:
         return False
     if columns <= MAX_KEYS_ALWAYS_FUSED:
+        return True
+    if features.f16_matrix is not None and scores.data_type == "float16":
         return True
     workgroups = math.prod(batch) * -(-rows // MIN_QUERY_ROWS)
     if columns > MAX_KEYS_PER_WORKGROUP * workgroups:
