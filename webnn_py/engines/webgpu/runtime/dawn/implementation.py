@@ -35,6 +35,8 @@ WANTED_FEATURES: Sequence[str] = [
     *("shader-f16", "subgroups", "subgroup-size-control", "timestamp-query"),
     *(SUBGROUP_MATRIX, SYNCHRONIZED),
 ]
+MATRIX_SUBGROUP = 32
+"""Invocations of the subgroups that kernels with matrices are written for."""
 TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 """Without them NVIDIA's adapters list neither subgroup matrices nor shader-f16."""
 DISABLED_TOGGLES = ("timestamp_quantization", "enable_spirv_validation")
@@ -107,12 +109,17 @@ def has_clock(device: Any) -> bool:
 
 
 def subgroup_matrices(device: Any) -> tuple[SubgroupMatrix, ...]:
-    """Return the matrix products that a device computes by subgroups; empty if it has none."""
+    """Return the matrix products that subgroups of 32 compute; empty if a device has none."""
     if SUBGROUP_MATRIX not in device.features:
         return ()
     listed = extras.get_adapter_properties(device.adapter).get("subgroup_matrix_configs", ())
     names = ("component_type", "result_component_type", "m", "n", "k")
-    return tuple(tuple(map(one.get, names)) for one in listed)
+    sizes = "min_subgroup_size", "max_subgroup_size"
+    return tuple(
+        tuple(map(one.get, names))
+        for one in listed
+        if all(one[size] == MATRIX_SUBGROUP for size in sizes)
+    )
 
 
 def wgsl(code: str) -> str:

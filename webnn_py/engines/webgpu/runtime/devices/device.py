@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections import deque
@@ -16,7 +17,7 @@ from webnn_py.core.lru_cache import LRUOwners
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.needs import DeviceCapabilities
-from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features, MatrixShape
 from webnn_py.engines.webgpu.runtime.devices.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, Weights
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import (
@@ -31,6 +32,7 @@ from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging, Uploads
 from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles
 from webnn_py.engines.webgpu.runtime.webgpu_api import (
+    SubgroupMatrix,
     implementation_of,
     is_a,
 )
@@ -133,7 +135,7 @@ class Device:
         self.life.check()
         self.webgpu.check_command_buffer_layout(device)
         self.hardware = is_hardware(device.adapter)
-        features = _features(device, self.hardware)
+        features = _features(device, self.hardware, self.webgpu.subgroup_matrices(device))
         self.features = replace(features, tiles=known_tiles(device.adapter, features))
         self.max_buffer_bytes: int = device.limits["max-buffer-size"]
         self.offset_alignment: int = device.limits["min-storage-buffer-offset-alignment"]
@@ -253,7 +255,7 @@ class Device:
             )
 
 
-def _features(device: Any, hardware: bool) -> Features:
+def _features(device: Any, hardware: bool, matrices: Sequence[SubgroupMatrix]) -> Features:
     limits = device.limits
     return Features(
         f16="shader-f16" in device.features,
@@ -267,4 +269,13 @@ def _features(device: Any, hardware: bool) -> Features:
         grid=limits["max-compute-workgroups-per-dimension"],
         kind="gpu" if hardware else "cpu",
         binding_bytes=limits["max-storage-buffer-binding-size"],
+        f16_matrix=_largest_matrix(matrices, "f16", "f32"),
     )
+
+
+def _largest_matrix(
+    matrices: Sequence[SubgroupMatrix], factor: str, total: str
+) -> MatrixShape | None:
+    """Return the largest of the device's matrices of these component types, or None."""
+    sizes = [(m, n, k) for left, result, m, n, k in matrices if (left, result) == (factor, total)]
+    return MatrixShape(*max(sizes, key=math.prod)) if sizes else None
