@@ -99,7 +99,9 @@ class SubgroupAttention:
             WorkgroupArray("scores", "vec4<f32>", (rows * self._score_stride,)),
             WorkgroupArray("weights", "vec4<f16>", (rows * self._weight_stride,)),
             WorkgroupArray("totals", "f32", (rows * self.lanes,)),
-            WorkgroupArray("grown", "u32", ()),
+            # All sizes are multiples of 16 bytes: NVIDIA places arrays one behind the other, and
+            # reads matrices from the wrong place where one begins elsewhere.
+            WorkgroupArray("grown", "vec4<u32>", ()),
         )
         return {array.name: array for array in arrays}
 
@@ -316,8 +318,8 @@ class SubgroupAttention:
         lines += [
             f"let most4 = {greatest};",
             "let most = max(max(most4.x, most4.y), max(most4.z, most4.w));",
-            f"if (most > top + {MAX_SCORE_RISE}) {{ grown = tile + 1u; }}",
-            "if (workgroupUniformLoad(&grown) == tile + 1u) {",
+            f"if (most > top + {MAX_SCORE_RISE}) {{ grown.x = tile + 1u; }}",
+            "if (workgroupUniformLoad(&grown).x == tile + 1u) {",
             "let higher = max(top, most);",
             "let less = exp(top - higher);",
             "top = higher;",
