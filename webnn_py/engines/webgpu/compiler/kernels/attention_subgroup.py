@@ -42,8 +42,8 @@ MAX_SCORE_RISE = 5.5
 Weights reach e^5.5 = 245, which float16 holds as precisely as 1.
 """
 
-KEYS = 32
-"""Keys of a tile."""
+KEYS = 16
+"""Keys of a tile; more leave too few registers for two workgroups a processor."""
 
 MAX_SIZE = 128
 """Depth of queries and keys, and width of values, that fit into registers."""

@@ -1,0 +1,138 @@
+"""Products and attention by subgroup matrices, emulated and on tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.subgroup_emulation import emulated
+from tests.graphs import awaited, build
+from tests.internals import taken_for
+from webnn_py import MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.program.storage import MatrixShape
+
+TOLERANCE = 1e-3
+"""Relative to the norm of the result, whose elements are rounded to float16."""
+
+Array = np.ndarray[Any, Any]
+Record = Callable[..., MLOperand]
+
+
+anywhere = pytest.mark.parametrize("matrices", ["emulated", "tensor cores"], indirect=True)
+on_tensor_cores = pytest.mark.parametrize("matrices", ["tensor cores"], indirect=True)
+"""Software adapters take 10 s to compile an emulated kernel."""
+
+
+@pytest.fixture
+def matrices(
+    request: pytest.FixtureRequest, gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[MLContext, list[str]]]:
+    """A context whose device has subgroup matrices, and the WGSL of its kernels."""
+    codes: list[str] = []
+    make, is_emulated = Kernel.of, request.param == "emulated"
+
+    def record(*arguments: Any) -> Kernel:
+        kernel = make(*arguments)
+        codes.append(kernel.code)
+        return replace(kernel, code=emulated(kernel.code)) if is_emulated else kernel
+
+    monkeypatch.setattr(Kernel, "of", record)
+    if is_emulated:
+        if "shader-f16" not in gpu.device.features:
+            pytest.skip("the adapter has no shader-f16")
+        with taken_for(gpu.device, kind="gpu", f16_matrix=MatrixShape(16, 16, 16)) as context:
+            yield context, codes
+        return
+    try:
+        context = ml.create_context_sync(device_type="gpu", engine="dawn")
+    except NotSupportedError as error:
+        pytest.skip(f"no adapter for Dawn: {error}")
+    with context:
+        if "chromium-experimental-subgroup-matrix" not in context.device.features:
+            pytest.skip("the adapter has no subgroup matrices")
+        yield context, codes
+
+
+def drawn(*shape: int) -> Array:
+    rng = np.random.default_rng(sum(shape))
+    return rng.standard_normal(shape).astype(np.float16)
+
+
+def check(
+    matrices: tuple[MLContext, list[str]], record: Record, inputs: dict[str, Array], expected: Array
+) -> None:
+    """Run a graph of these inputs, and compare with the result in float64."""
+    context, codes = matrices
+
+    def whole(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        operands = (b.input(name, "float16", list(x.shape)) for name, x in inputs.items())
+        return {"y": record(b, *operands)}
+
+    graph = build(context, whole)
+    assert any("subgroupMatrixMultiplyAccumulate" in code for code in codes)
+    result = awaited(graph, inputs)["y"].astype(np.float64)
+    assert np.linalg.norm(result - expected) < TOLERANCE * np.linalg.norm(expected)
+
+
+@anywhere
+def test_products_with_rests(matrices: tuple[MLContext, list[str]]) -> None:
+    """Rows, columns and k that leave rests, and an epilogue."""
+    a, c, d = drawn(37, 70), drawn(70, 52), drawn(52)
+    inputs = {"a": a, "c": c, "d": d}
+    expected = np.maximum(a.astype(np.float64) @ c.astype(np.float64) + d, 0)
+    check(matrices, lambda b, a, c, d: b.relu(b.add(b.matmul(a, c), d)), inputs, expected)
+
+
+@on_tensor_cores
+def test_products_of_transposed_operands(matrices: tuple[MLContext, list[str]]) -> None:
+    a, c = drawn(72, 40), drawn(48, 72)
+    expected = a.T.astype(np.float64) @ c.T.astype(np.float64)
+
+    def record(b: MLGraphBuilder, a: MLOperand, c: MLOperand) -> MLOperand:
+        return b.matmul(b.transpose(a), b.transpose(c))
+
+    check(matrices, record, {"a": a, "c": c}, expected)
+
+
+@on_tensor_cores
+def test_convolutions(matrices: tuple[MLContext, list[str]]) -> None:
+    """NHWC, so that eight channels are loaded at a time; padding and strides."""
+    x, w = drawn(1, 9, 9, 24), drawn(32, 3, 3, 24)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    expected = np.einsum("nhwcij,oijc->nhwo", windows, w.astype(np.float64))
+
+    def record(b: MLGraphBuilder, x: MLOperand, w: MLOperand) -> MLOperand:
+        layouts: dict[str, Any] = {"input_layout": "nhwc", "filter_layout": "ohwi"}
+        return b.conv2d(x, w, strides=[2, 2], padding=[1, 1, 1, 1], **layouts)
+
+    check(matrices, record, {"x": x, "w": w}, expected)
+
+
+@anywhere
+@pytest.mark.parametrize(("rows", "keys", "depth", "width"), [(40, 70, 16, 20)])
+def test_attention(
+    matrices: tuple[MLContext, list[str]], rows: int, keys: int, depth: int, width: int
+) -> None:
+    """Several tiles of keys with a rest, a mask, and scores that rise late."""
+    q, k, v = drawn(1, 2, rows, depth), drawn(1, 2, keys, depth), drawn(1, 2, keys, width)
+    k[:, :, keys // 2 :] *= 8
+    mask = np.where(np.arange(keys) % 3 == 1, -np.inf, 0).astype(np.float16)
+    inputs = {"q": q, "k": k, "v": v, "mask": mask}
+
+    def record(
+        b: MLGraphBuilder, q: MLOperand, k: MLOperand, v: MLOperand, mask: MLOperand
+    ) -> MLOperand:
+        scores = b.matmul(q, b.transpose(k, permutation=[0, 1, 3, 2]))
+        scores = b.mul(scores, b.constant(0.25, "float16"))
+        return b.matmul(b.softmax(b.add(scores, mask), 3), v)
+
+    scores = q.astype(np.float64) @ np.swapaxes(k, 2, 3).astype(np.float64) / 4 + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    check(matrices, record, inputs, weights @ v.astype(np.float64))
