@@ -35,8 +35,6 @@ WANTED_FEATURES: Sequence[str] = [
     *("shader-f16", "subgroups", "subgroup-size-control", "timestamp-query"),
     *(SUBGROUP_MATRIX, SYNCHRONIZED),
 ]
-MATRIX_SUBGROUP = 32
-"""Invocations of the subgroups that kernels with matrices are written for."""
 TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 """Without them NVIDIA's adapters list neither subgroup matrices nor shader-f16."""
 DISABLED_TOGGLES = ("timestamp_quantization", "enable_spirv_validation")
@@ -114,12 +112,8 @@ def subgroup_matrices(device: Any) -> tuple[SubgroupMatrix, ...]:
         return ()
     listed = extras.get_adapter_properties(device.adapter).get("subgroup_matrix_configs", ())
     names = ("component_type", "result_component_type", "m", "n", "k")
-    sizes = "min_subgroup_size", "max_subgroup_size"
-    return tuple(
-        tuple(map(one.get, names))
-        for one in listed
-        if all(one[size] == MATRIX_SUBGROUP for size in sizes)
-    )
+    fixed = (one for one in listed if one["min_subgroup_size"] == one["max_subgroup_size"] == 32)
+    return tuple(tuple(map(one.get, names)) for one in fixed)
 
 
 def wgsl(code: str) -> str:
