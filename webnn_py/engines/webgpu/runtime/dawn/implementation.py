@@ -108,9 +108,8 @@ def has_clock(device: Any) -> bool:
 
 def subgroup_matrices(device: Any) -> tuple[SubgroupMatrix, ...]:
     """Return the matrix products that subgroups of 32 compute; empty if a device has none."""
-    if SUBGROUP_MATRIX not in device.features:
-        return ()
-    listed = extras.get_adapter_properties(device.adapter).get("subgroup_matrix_configs", ())
+    known = SUBGROUP_MATRIX in device.features and extras.get_adapter_properties(device.adapter)
+    listed = known["subgroup_matrix_configs"] if known else ()
     names = ("component_type", "result_component_type", "m", "n", "k")
     fixed = (one for one in listed if one["min_subgroup_size"] == one["max_subgroup_size"] == 32)
     return tuple(tuple(map(one.get, names)) for one in fixed)
