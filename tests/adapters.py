@@ -1,10 +1,31 @@
-"""What an adapter has not, or takes minutes for: tests that need it are skipped there."""
+"""Devices, and what an adapter has not, or takes minutes for: such tests are skipped there."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+import wgpu
+
+
+def new_device(**wanted: Any) -> Any:
+    """A device of the adapter that contexts take; Dawn's adapters make one device each."""
+    from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
+
+    return find_adapter().request_device_sync(**wanted)
+
+
+def need_wgpu_native() -> None:
+    """Skip a test of what is private in wgpu, or done in its way."""
+    if "wgpudawn" in wgpu.GPUDevice.__module__:
+        pytest.skip("wgpu is Dawn here")
+
+
+def need_limits(device: Any, **wanted: int) -> None:
+    """Skip a test where a device has more than was asked for: Dawn gives WebGPU's defaults."""
+    for name, limit in wanted.items():
+        if device.limits[name.replace("_", "-")] != limit:
+            pytest.skip(f"this device has a larger {name}")
 
 
 def need_halves(device: Any) -> None:

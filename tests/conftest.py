@@ -63,7 +63,11 @@ def wgpu_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What wgpu finds wrong and cannot raise, it logs; a test that expects it clears the log."""
     yield
     records = [*caplog.get_records("setup"), *caplog.get_records("call")]
-    said = [r.getMessage() for r in records if r.name == "wgpu" and r.levelno >= logging.WARNING]
+    said = [
+        r.getMessage()
+        for r in records
+        if r.name in ("wgpu", "wgpudawn") and r.levelno >= logging.WARNING
+    ]
     assert not said
 
 

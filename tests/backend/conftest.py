@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters import new_device
 from tests.backend.attending import Later
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
@@ -52,9 +53,7 @@ def each_device(request: pytest.FixtureRequest) -> MLContext:
 @pytest.fixture(scope="session")
 def plain(gpu: MLContext) -> Iterator[MLContext]:
     """A context on a device with WebGPU's least."""
-    device = gpu.device.adapter.request_device_sync(
-        required_features=[], required_limits=FEWEST_BINDINGS
-    )
+    device = new_device(required_features=[], required_limits=FEWEST_BINDINGS)
     assert not SHADER_TYPES & set(device.features)
     assert device.limits["max-storage-buffers-per-shader-stage"] == 8
     with ml.create_context_sync(device) as context:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import need_wgpu_native
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.networks import assert_like, network, network_inputs
 from tests.graphs import (
@@ -289,6 +290,7 @@ def test_a_cancelled_await_does_not_wait_for_a_submission(
 
 def test_nobody_waits_within_wgpu(gpu: MLContext) -> None:
     """Its waiting keeps everybody from submitting until the device is done."""
+    need_wgpu_native()
     poller = gpu.device._poller
     before = poller._token_count
     awaited(doubling(gpu), {"x": ONES})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import new_device
 from tests.backend.buffers import buffer_of, empty_buffer, read, submit
 from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, awaited
@@ -172,7 +173,7 @@ def test_without_constants_there_is_nothing_to_wait_for(gpu: MLContext) -> None:
 
 
 def test_an_encoder_of_before_the_context_carries_it_too(gpu: MLContext) -> None:
-    device = gpu.device.adapter.request_device_sync()
+    device = new_device()
     commands = device.create_command_encoder()
     with ml.create_context_sync(device) as context:
         graph = adding(context)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import new_device
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.libraries import Library
 from tests.backend.program_cases import X, expected_total, mixed
@@ -63,7 +64,7 @@ def test_a_consumer_that_lets_go_frees_the_memory(library: Library) -> None:
 
 def test_a_buffer_is_not_destroyed_in_the_midst_of_a_submission(gpu: MLContext) -> None:
     """On a device of its own, which nobody else uses meanwhile."""
-    with ml.create_context_sync(gpu.device.adapter.request_device_sync()) as context:
+    with ml.create_context_sync(new_device()) as context:
         queue, rented = context.device.queue, tensor(context, ONES, exportable=True)
         with context.export_to_gpu(rented) as buffer:
             with engine_of(context).gpu.life:

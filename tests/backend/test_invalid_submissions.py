@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import wgpu
 
+from tests.adapters import new_device
 from tests.backend.buffers import buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, tensor
 from tests.graphs import assert_awaits, doubling
@@ -245,7 +246,7 @@ def test_invalid_submissions_are_errors(gpu: MLContext) -> None:
 
 
 def test_a_device_of_before_the_context(gpu: MLContext) -> None:
-    device = gpu.device.adapter.request_device_sync()
+    device = new_device()
     source, target = buffer_of(device, ONES), empty_buffer(device, 24)
     encoder = device.create_command_encoder()
     encoder.copy_buffer_to_buffer(source, 0, target, 0, 24)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import new_device
 from tests.backend import joined
 from tests.backend.program_cases import X, mixed
 from tests.backend.tensors import tensor
@@ -273,7 +274,7 @@ def test_a_profile_whose_device_is_destroyed_as_a_step_ends(
     gpu: MLContext, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="wgpu")
-    device = gpu.device.adapter.request_device_sync()  # without timestamps, which are read together
+    device = new_device()  # without timestamps, which are read together
     context = ml.create_context_sync(device)
     graph, map_, witness = doubling(context), Staging.map, life_of(device).witness
 

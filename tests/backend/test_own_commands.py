@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import wgpu
 
+from tests.adapters import need_wgpu_native
 from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import ONES, SHAPE
 from tests.backend.webgpu import RECORDING, WEBGPU, DispatchCommands, Encoder
@@ -70,6 +71,7 @@ def test_submitting_the_user_s_makes_none(gpu: MLContext, monkeypatch: pytest.Mo
 
 def test_waiting_for_long_makes_none(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits finds out now and then whether the device lives."""
+    need_wgpu_native()  # others wait within the driver
     seen: list[Any] = []
     monkeypatch.setattr(fallback, "LIVENESS_CHECK_SECONDS", -1.0)
     monkeypatch.setattr(fallback, "check_alive", seen.append)
@@ -172,7 +174,7 @@ def test_what_is_recorded_keeps_its_device() -> None:
     del device, a, b
     gc.collect()
     assert lives() is not None
-    with ThreadPoolExecutor(1) as threads, pytest.raises(wgpu.GPUError, match="offset 60"):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(wgpu.GPUError, match=r"offset:? 60"):
         threads.submit(encoders[0].finish).result()
     del encoders, computing
     gc.collect()

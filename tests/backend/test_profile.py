@@ -10,6 +10,7 @@ import wgpu
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.adapters import new_device
 from tests.graphs import normal
 from tests.internals import engine_of
 from tests.property.strategies import calls
@@ -38,7 +39,7 @@ def clocked(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[tuple[ML
     features = ["timestamp-query"] if request.param == "timestamps" else []
     if not set(features) <= set(adapter.features):
         pytest.skip("this adapter has no timestamp-query")
-    device = adapter.request_device_sync(required_features=features)
+    device = new_device(required_features=features)
     with ml.create_context_sync(device) as context:
         yield context, "gpu" if features else "host"
 
@@ -46,7 +47,7 @@ def clocked(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[tuple[ML
 def test_a_device_of_small_workgroups(gpu: MLContext) -> None:
     limits = ("max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x")
     required = {**dict.fromkeys(limits, 128), "max-compute-workgroups-per-dimension": 32}
-    device = gpu.device.adapter.request_device_sync(required_limits=required)
+    device = new_device(required_limits=required)
     if device.limits[limits[0]] != 128:
         pytest.skip("this adapter gives devices larger workgroups than were asked for")
     with ml.create_context_sync(device) as context:

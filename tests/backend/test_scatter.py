@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.adapters import new_device
 from tests.backend.compared import Array, applied, assert_like_reference
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, ml
@@ -22,7 +23,7 @@ MANY = 70_000
 def in_parts(gpu: MLContext) -> Iterator[MLContext]:
     """A context whose bindings show little of a buffer at once."""
     limits = {"max-storage-buffer-binding-size": 1 << 16}
-    device = gpu.device.adapter.request_device_sync(required_limits=limits)
+    device = new_device(required_limits=limits)
     with ml.create_context_sync(device) as context:
         yield context
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.adapters import need_quick_compiler
+from tests.adapters import need_quick_compiler, new_device
 from tests.internals import engine_of, prepared_for
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.core import cache
@@ -34,7 +34,7 @@ def remembering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def own(remembering: Path, gpu: MLContext) -> Iterator[MLContext]:
     """A context on a device that nobody else has."""
     need_quick_compiler(gpu.device, "every tile of a convolution")
-    with ml.create_context_sync(gpu.device.adapter.request_device_sync()) as context:
+    with ml.create_context_sync(new_device()) as context:
         yield context
 
 
@@ -121,7 +121,7 @@ def test_what_is_found_is_remembered_and_used(
 
     again = own_copy(own, graph)
     assert str(again).count("tuned") == 1
-    with ml.create_context_sync(own.device.adapter.request_device_sync()) as other:
+    with ml.create_context_sync(new_device()) as other:
         assert engine_of(other).gpu.features.tiles == engine_of(own).gpu.features.tiles
         loaded = network(other)
         assert str(loaded).count("tuned") == 1
@@ -182,7 +182,7 @@ def test_damage_to_what_is_remembered_is_harmless(
     gpu, _ = parts_of(own, network(own))
     adapter = gpu.handle.adapter
     cache.store_text(tile_cache.KIND, tile_cache.key_of(adapter, gpu.features), text)
-    with ml.create_context_sync(adapter.request_device_sync()) as context:
+    with ml.create_context_sync(new_device()) as context:
         keys = [each.key for each in candidates(parts_of(own, network(own))[1], gpu.features)]
         features = engine_of(context).gpu.features
         nonsense = {**features.tiles, **dict.fromkeys(keys, "shared 1x1")}

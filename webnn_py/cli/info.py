@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 from webnn_py._version import __version__
 from webnn_py.cli.printing import print_facts, print_json
 from webnn_py.engines.registry import default_engine, installed_engines
 
-FEATURES = ("shader-f16", "shader-int64", "subgroup", "timestamp-query")
+GPU_LIBRARIES = {"webgpu": "wgpu", "dawn": "wgpudawn"}
+"""The package of each engine of GPU contexts."""
+ALPHA = ("wgpudawn",)
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -31,33 +34,41 @@ def version_of(module: str) -> str | None:
 
 
 def adapters() -> list[dict[str, Any]]:
-    """Return the adapters that wgpu finds, with the features and limits this package uses."""
-    if version_of("wgpu") is None:
-        return []
-    from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters
+    """Return the adapters of each library, with the features and limits this package uses."""
+    found = []
+    for engine, library in GPU_LIBRARIES.items():
+        if version_of("wgpu") is None or version_of(library) is None:
+            continue
+        from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters
+        from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_named
 
-    return [_adapter(adapter) for adapter in all_adapters()]
+        features = implementation_named(engine).WANTED_FEATURES
+        found += [_adapter(adapter, engine, features) for adapter in all_adapters(engine)]
+    return found
 
 
-def _adapter(adapter: Any) -> dict[str, Any]:
+def _adapter(adapter: Any, engine: str, features: Sequence[str]) -> dict[str, Any]:
     info = adapter.info
     return {
         "name": info["device"],
+        "engine": engine,
         "type": info["adapter_type"],
         "backend": info["backend_type"],
         "driver": info["description"],
-        "features": {name: name in adapter.features for name in FEATURES},
+        "features": {name: name in adapter.features for name in features},
         "limits": {name: adapter.limits[name] for name in LIMITS},
     }
 
 
-def gpu(power_preference: str = "default", hardware: bool = False) -> str | None:
+def gpu(
+    power_preference: str = "default", hardware: bool = False, engine: str = "webgpu"
+) -> str | None:
     """Return the GPU that a context would use, or None."""
-    if version_of("wgpu") is None:
+    if version_of("wgpu") is None or version_of(GPU_LIBRARIES[engine]) is None:
         return None
     from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
-    adapter = find_adapter(power_preference, hardware)
+    adapter = find_adapter(power_preference, hardware, engine)
     return None if adapter is None else f"{adapter.info['device']} ({adapter.info['backend_type']})"
 
 
@@ -67,6 +78,7 @@ def contexts() -> dict[str, str]:
         'device_type="cpu"': f"engine {default_engine()}, on the CPU",
         'device_type="gpu"': gpu() or NO_GPU,
         'device_type="gpu", power_preference="low-power"': gpu("low-power") or NO_GPU,
+        'device_type="gpu", engine="dawn"': gpu(engine="dawn") or NO_GPU,
         "accelerated=True": gpu(hardware=True) or "no hardware GPU: the CPU",
     }
 
@@ -74,8 +86,10 @@ def contexts() -> dict[str, str]:
 def engines() -> dict[str, str]:
     """Return the usable engines by name, each with its library."""
     usable = installed_engines()
-    if gpu() is not None:
-        usable["webgpu"] = f"wgpu {version_of('wgpu')}"
+    for engine, library in GPU_LIBRARIES.items():
+        if gpu(engine=engine) is not None:
+            alpha = " (alpha)" if library in ALPHA else ""
+            usable[engine] = f"{library} {version_of(library)}{alpha}"
     return usable
 
 
@@ -108,6 +122,6 @@ def run(options: argparse.Namespace) -> int:
     print_facts("what ml.create_context_sync(...) runs on", groups["contexts"])
     for number, adapter in enumerate(listed):
         print_facts(f"adapter {number}", adapter)
-    if "webgpu" not in groups["engines"]:
+    if not set(GPU_LIBRARIES) & set(groups["engines"]):
         print("No GPU adapter found that can be used: CPU contexts work, GPU contexts do not.")
     return 0

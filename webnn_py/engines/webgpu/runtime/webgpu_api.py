@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -41,6 +42,14 @@ names_of: Callable[[type], frozenset[str]] = functools.lru_cache(4096)(_find_nam
 def is_a(value: object, *names: str) -> bool:
     """Return whether a value is an object of one of these classes of WebGPU, of either library."""
     return not names_of(type(value)).isdisjoint(names)
+
+
+_LOSS = re.compile(r"\bdevice\b[^.\n]*\bis lost", re.IGNORECASE)
+
+
+def is_loss(error: BaseException) -> bool:
+    """Return whether an error says that the device is lost, in the words of either library."""
+    return _LOSS.search(str(error)) is not None
 
 
 # Capabilities

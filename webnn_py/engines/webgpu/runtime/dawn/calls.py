@@ -19,6 +19,7 @@ from wgpudawn.backends.dawn import _api, _ffi, _helpers
 from webnn_py.engines.webgpu.runtime.webgpu_h.forked import skip_releases
 
 lib, ffi = _ffi.lib, _ffi.ffi
+instance = _helpers.get_wgpu_instance
 
 
 _running = threading.local()
@@ -31,6 +32,10 @@ def take_turns() -> None:
     """Have calls take turns from now on, for a device without its own synchronization."""
     global _take_turns
     _take_turns = True
+    for kind in vars(_api).values():
+        release = f"wgpu{getattr(kind, '__name__', '')[3:]}Release"
+        if "_release_function" in getattr(kind, "__dict__", {}) and hasattr(lib, release):
+            kind._release_function = getattr(safe, release)
 
 
 def takes_turns() -> bool:
@@ -55,9 +60,9 @@ class CFunctions:
                 else:
                     result = function(*arguments)
             except TypeError:
-                if None in arguments:
-                    raise RuntimeError(f"{name}() was called with a released object") from None
-                raise
+                if None not in arguments:
+                    raise
+                raise RuntimeError(f"{name}() was called with a released object") from None
             finally:
                 running.pop()
             if errors:
@@ -87,15 +92,6 @@ def install() -> None:
     for name in vars(_api.libf):
         if name.startswith("wgpu"):
             setattr(_api.libf, name, getattr(safe, name))
-    for kind in vars(_api).values():
-        release = f"wgpu{getattr(kind, '__name__', '')[3:]}Release"
-        if "_release_function" in getattr(kind, "__dict__", {}) and hasattr(lib, release):
-            kind._release_function = getattr(safe, release)
-
-
-def instance() -> Any:
-    """Return Dawn's instance."""
-    return _helpers.get_wgpu_instance()
 
 
 def is_loaded() -> bool:

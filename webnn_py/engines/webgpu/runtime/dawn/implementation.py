@@ -14,7 +14,7 @@ from wgpudawn.backends.dawn import _api, extras
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.exit_guard import calls_library
 from webnn_py.core.requirements import check_version
-from webnn_py.engines.webgpu.runtime import fallback
+from webnn_py.engines.webgpu.runtime import fallback, webgpu_api
 from webnn_py.engines.webgpu.runtime.dawn import calls
 from webnn_py.engines.webgpu.runtime.fallback import (
     module_of_ending_loops as module_of_ending_loops,
@@ -55,7 +55,7 @@ FREEING = Capability("freeing", "commands that are never submitted are not freed
 
 # Recording
 
-_C = encoding.CInterface(safe, lib, ffi, releasing=safe)
+_C = encoding.CInterface(safe, lib, ffi, releasing=lib)
 DispatchCommands = encoding.DispatchCommands.bound(_C, recording=RECORDING)
 BindGroup = encoding.BindGroup.bound(_C)
 ComputePass = encoding.ComputePass.bound(_C)
@@ -79,12 +79,9 @@ check_command_buffer_layout = free_when_dropped
 
 
 def enumerate_adapters() -> list[Any]:
-    """Return new adapters, as each makes one device.
-
-    They list experimental features unless somebody used Dawn before.
-    """
+    """Return new adapters, as each makes one device; set the toggles before Dawn's first use."""
     if not calls.is_loaded():
-        extras.set_instance_extras(enable_toggles=TOGGLES)
+        extras.set_instance_extras(enable_toggles=TOGGLES, disable_toggles=DISABLED_TOGGLES)
     return list(LIBRARY.gpu.enumerate_adapters_sync())
 
 
@@ -98,6 +95,7 @@ def prepare(device: Any) -> None:
     """Serialize calls from now on if the device is not safe for threads."""
     if SYNCHRONIZED not in device.features:
         calls.take_turns()
+        _C.releasing = safe
 
 
 def has_clock(device: Any) -> bool:
@@ -131,7 +129,7 @@ def _wait_any(wait: Any, nanoseconds: int) -> bool:
 
 
 class BufferMapping(PolledMapping):
-    """The mapping of a buffer, which begins with the constructor and is polled or awaited."""
+    """The mapping of a buffer, which begins with the constructor."""
 
     __slots__ = ("_buffer", "_device", "_wait")
 
@@ -165,9 +163,7 @@ _INFO.mode = lib.WGPUCallbackMode_WaitAnyOnly
 _INFO.callback = lib._wgpu_dawn_WGPUBufferMapCallback  # must be set; ignores an unknown userdata
 
 
-def mapping(
-    device: Any, buffer: Any, writing: bool = False
-) -> BufferMapping | fallback.BufferMapping:
+def mapping(device: Any, buffer: Any, writing: bool = False) -> webgpu_api.BufferMapping:
     """Begin to map a buffer for reading, or for writing (only with `WAITING`)."""
     if not WAITING.is_available:
         return fallback.BufferMapping(device, buffer)
@@ -278,7 +274,5 @@ def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
     """Return no methods: Dawn releases a lost device like any other."""
     return {}
 
-
-# Forking
 
 check_process = ForkedDrivers(calls.abandon).check_process

@@ -23,6 +23,7 @@ from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of, sha
 from webnn_py.engines.webgpu.runtime.webgpu_api import (
     implementation_of,
     implementation_of_class,
+    is_loss,
     names_of,
 )
 from webnn_py.ordering.operation import Run
@@ -157,7 +158,7 @@ def check_usable(resource: Any, what: str) -> None:
         error.with_traceback(None)  # wgpu-py's frames would form a cycle with it
         if "destroyed" in str(error):
             raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
-        if "device is lost" in str(error):
+        if is_loss(error):
             raise ContextLostError(f"{what}: the GPUDevice is lost") from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from webnn_py.core.errors import ContextLostError, MLError, OperationError
-from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
+from webnn_py.engines.webgpu.runtime.webgpu_api import is_a, is_loss
 
 
 class DeviceErrors:
@@ -48,6 +48,6 @@ def told(error: BaseException, what: str) -> BaseException:
 
 def as_ml_error(error: BaseException, what: str) -> MLError:
     """Convert an error of wgpu into an MLError that names the operation."""
-    if "device is lost" in str(error):
+    if is_loss(error):
         return ContextLostError(f"{what}: the GPUDevice is lost")
     return OperationError(f"{what}: the device refused: {error}")
