@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import wgpu
 
+from tests.adapters import need_wgpu_native
 from tests.backend.buffers import empty_buffer
 from tests.backend.webgpu import FREEING
 from tests.graphs import ONES, doubling
@@ -20,6 +21,7 @@ from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, ml
 def unsubmitted() -> int:
     """Command buffers that wgpu-native keeps."""
     gc.collect()
+    need_wgpu_native()
     counts: Any = wgpu.diagnostics.wgpu_native_counts
     return int(counts.get_dict()["CommandBuffer"]["count"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.engines.webgpu.runtime.webgpu_api import names_of
 from webnn_py.ir import Value
+
+OPEN_PASS = "a pass of the GPUCommandEncoder is open; end it before a graph is recorded"
 
 
 class RecordingErrors:
@@ -46,12 +49,11 @@ class RecordingErrors:
             with self._queue.loss(), device_errors(self._what):
                 raise error
         except OperationError as found:
-            if "Encoding must not have ended" in str(found):
+            if re.search("Encoding must not have ended|already finished", str(found)):
                 raise InvalidStateError("the GPUCommandEncoder is finished") from found
             if "Encoder is locked" in str(found):
                 raise InvalidStateError(
-                    "a pass of the GPUCommandEncoder is open; end it before a graph is recorded"
-                    " (wgpu has made this encoder invalid)"
+                    f"{OPEN_PASS} (wgpu has made this encoder invalid)"
                 ) from found
             raise
 
@@ -166,6 +168,7 @@ class Recording(Commands):
             return False
         with RecordingErrors(self._queue, "recording a graph"):
             self._queue.flush()  # pending writes to tensors must run first
+            self._check_passes()
             for buffer in buffers:
                 self._uses.note(buffer)
             encoder = unobserved(self._encoder)
@@ -191,12 +194,18 @@ class Recording(Commands):
     def _open(self, run: bind_resources.BoundRun) -> None:
         """Track the resources of a run, and check that the encoder accepts commands."""
         self._queue.flush()  # pending writes to tensors must run first
+        self._check_passes()
         run.record_uploads(self._gpu)
         if run.before and not self._owned:
             # Only a pass raises the error of an open one; a copy invalidates the encoder silently.
             unobserved(self._encoder).begin_compute_pass().end()
         for resource in run.resources():
             self._uses.note(resource)
+
+    def _check_passes(self) -> None:
+        """Raise an InvalidStateError if a pass is open, which Dawn tells only when it finishes."""
+        if self._uses.has_open_pass:
+            raise InvalidStateError(OPEN_PASS)
 
     def finish(self, label: str) -> Any:
         """Finish the encoder and return the command buffer."""

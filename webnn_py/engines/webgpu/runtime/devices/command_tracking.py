@@ -28,14 +28,8 @@ from webnn_py.engines.webgpu.runtime.webgpu_api import (
 )
 from webnn_py.ordering.operation import Run
 
-RECORDERS = frozenset(
-    (
-        "GPUCommandEncoder",
-        "GPUComputePassEncoder",
-        "GPURenderPassEncoder",
-        "GPURenderBundleEncoder",
-    )
-)
+PASSES = frozenset(("GPUComputePassEncoder", "GPURenderPassEncoder"))
+RECORDERS = PASSES | {"GPUCommandEncoder", "GPURenderBundleEncoder"}
 RECORDED = frozenset(("GPUCommandBuffer", "GPURenderBundle", "GPUBindGroup"))
 MAKERS = ("create_command_encoder", "create_render_bundle_encoder", "create_bind_group")
 _CLASSES: dict[tuple[Any, Any], Any] = {}
@@ -52,6 +46,7 @@ class Uses:
 
     Attributes:
         graphs: The initializations that the commands perform, by graph.
+        has_open_pass: Whether a pass has begun and not ended, as far as it is tracked.
         taken: Whether a context has accepted the commands and will submit them.
         submitted: Whether the commands were submitted.
     """
@@ -63,6 +58,7 @@ class Uses:
         "_parts",
         "_resources",
         "graphs",
+        "has_open_pass",
         "submitted",
         "taken",
     )
@@ -74,6 +70,7 @@ class Uses:
         self._parts: dict[Uses, None] = {}
         self._callbacks: list[Run] = []
         self.graphs: dict[BoundInputs, Initialization] = {}
+        self.has_open_pass = False
         self.taken = False
         self.submitted = False
 
@@ -280,6 +277,8 @@ def _recorder_methods(base: Any) -> dict[str, Any]:
         for name, member in vars(kind).items():
             if not name.startswith("__") and _concerns_gpu_objects(member):
                 found.setdefault(name, _noting(getattr(base, name)))
+    if names_of(base) & PASSES:
+        found["end"] = _ending(base.end)
     return found
 
 
@@ -292,6 +291,17 @@ def _concerns_gpu_objects(method: Any) -> bool:
     kinds = [method.__annotations__.get(name, "GPU") for name in names]
     kinds.append(method.__annotations__.get("return", ""))
     return any("GPU" in str(kind) or "structs." in str(kind) for kind in kinds)
+
+
+def _ending(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Wrap the method that ends a pass, to note that."""
+
+    @functools.wraps(method)
+    def end(self: Any) -> None:
+        uses_of(self).has_open_pass = False
+        method(self)
+
+    return end
 
 
 def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]:
@@ -311,6 +321,7 @@ def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]
         names = names_of(type(result))
         if names & RECORDERS:
             setattr(result, _USES, uses)
+            uses.has_open_pass |= not names.isdisjoint(PASSES)
             observe_encoder(result)
         elif names & RECORDED:
             setattr(result, _USES, uses)
