@@ -18,6 +18,7 @@ from webnn_py.core import gil_yield, progress, thread_priority
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK, BindingLayout, ProgramKernel
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.webgpu_api import WebGPU
 
@@ -232,7 +233,8 @@ class PipelineCache:
     def _compile(self, name: str, key: PipelineKey) -> Any:
         device = self._device
         code = self._webgpu.wgsl(key.code)
-        with device_errors(f"compiling the kernel {name}"):
+        # Dawn crashes if the device is destroyed meanwhile.
+        with life_of(device), device_errors(f"compiling the kernel {name}"):
             if key.ends and COUNTED_LOOP_MARK not in code:
                 module = self._webgpu.module_of_ending_loops(device, code, name)
             else:
