@@ -9,10 +9,13 @@ import wgpu
 
 
 def new_device(**wanted: Any) -> Any:
-    """A device of the adapter that contexts take; Dawn's adapters make one device each."""
+    """A device of the adapter that contexts take, safe for threads; Dawn's adapters make one."""
     from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
-    return find_adapter().request_device_sync(**wanted)
+    adapter = find_adapter()
+    needed = {"implicit-device-synchronization"} & set(adapter.features)
+    features = [*wanted.pop("required_features", ()), *needed]
+    return adapter.request_device_sync(required_features=features, **wanted)
 
 
 def need_wgpu_native() -> None:

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from tests.backend.tensors import ONES
-from tests.graphs import awaited, doubling
+from tests.graphs import awaited, doubling, normal
 from tests.internals import engine_of
-from tests.processes import ROOT
+from tests.processes import ROOT, run_alone
 from webnn_py import (
     MLCommandEncoder,
     MLContext,
+    MLGraphBuilder,
     NotSupportedError,
     OperationError,
     ValidationError,
@@ -28,6 +29,7 @@ from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter, reque
 
 pytestmark = pytest.mark.kernels
 wgpudawn = pytest.importorskip("wgpudawn")
+ONES8 = np.ones((8, 8), np.float32)
 STORAGE = wgpudawn.BufferUsage.STORAGE | wgpudawn.BufferUsage.COPY_SRC
 
 
@@ -60,14 +62,24 @@ def test_a_context_that_is_awaited(dawn: MLContext) -> None:
         assert made.engine == dawn.engine
 
 
-def test_a_device_of_the_user(dawn: MLContext) -> None:
-    """Also one without synchronization of its own, whose calls take turns."""
+def use_an_unsafe_device() -> None:
     device = find_adapter(engine="dawn").request_device_sync()
     assert "implicit-device-synchronization" not in device.features
     with ml.create_context_sync(device) as context:
         assert context.engine == "dawn"
         assert context.device is device
-        np.testing.assert_array_equal(awaited(doubling(context), {"x": ONES})["y"], ONES * 2)
+        b = MLGraphBuilder(context)
+        x = h = b.input("x", "float32", [8, 8])
+        for size in range(1, 9):  # kernels enough for several threads
+            h = b.relu(b.matmul(b.pad(h, [0, size], [0, 0]), b.constant(normal(8 + size, 8))))
+        graph = b.build_sync({"x2": b.add(x, x), "h": h})
+        for _ in range(20):
+            np.testing.assert_array_equal(awaited(graph, {"x": ONES8})["x2"], ONES8 * 2)
+
+
+def test_a_device_that_is_not_safe_for_threads(dawn: MLContext) -> None:
+    """Its calls take turns from then on, those for other devices too: in a process of its own."""
+    run_alone(use_an_unsafe_device)
 
 
 def test_an_engine_that_contradicts_the_device(dawn: MLContext, native: MLContext) -> None:

@@ -22,11 +22,13 @@ COMPILER = "webnn_py.engines.webgpu.compiler"
 def compiler_imported() -> Iterator[None]:
     """Import the compiler's modules on another thread until the `with` block ends."""
     over = threading.Event()
-    threading.Thread(target=_import_until, args=(over,), name="webnn-imports").start()
+    thread = threading.Thread(target=_import_until, args=(over,), name="webnn-imports")
+    thread.start()
     try:
         yield
     finally:
         over.set()
+        thread.join()  # if two threads import the compiler at once, either may find a deadlock
 
 
 def _import_until(over: threading.Event) -> None:
