@@ -5,7 +5,6 @@ Counted in steps of the code of `webnn_py/ordering/`: twice the passes take abou
 
 from __future__ import annotations
 
-import functools
 import gc
 import random
 import sys
@@ -16,11 +15,8 @@ from typing import Any
 
 import pytest
 
-from webnn_py import Timeline, TimelinePoint
-from webnn_py.memory.overlap import Region
-from webnn_py.ordering.operation import Executor, Operation, Run
-from webnn_py.ordering.schedule import Schedule
-from webnn_py.ordering.timeline import state_of
+from tests.graphs import build
+from webnn_py import MLContext, MLGraph, MLTensor, OperationError, Timeline, TimelinePoint, ml
 
 RING = 10
 PASSES = 120
@@ -28,58 +24,44 @@ MOST = 2.6
 """What twice the passes may take more: the order of n things takes n log n."""
 
 
+def adding(context: MLContext) -> MLGraph:
+    return build(
+        context,
+        lambda b: {"z": b.add(b.input("x", "float32", [2]), b.input("y", "float32", [2]))},
+    )
+
+
 class Ring:
     """Passes that draw images of a ring, and passes that blend them, apart by two timelines."""
 
-    def __init__(self, contexts: int) -> None:
-        self.tasks: deque[Run] = deque()
-        schedules = [Schedule(Executor(self.tasks.append)) for _ in range(contexts)]
-        self.drawing, self.blending = schedules[0], schedules[-1]
+    def __init__(self, drawing: MLContext, blending: MLContext) -> None:
+        self.contexts = drawing, blending
+        self.graphs = adding(drawing), adding(blending)
         self.drawn, self.blended, self.go = Timeline(), Timeline(), Timeline()
-        self.done: list[tuple[str, int]] = []
+        self.number = drawing.create_tensor_sync("float32", [2])
+        self.images = self.tensors(drawing, RING)
+        self.sums = self.tensors(blending, 2)
+        self.read = self.images if drawing is blending else self.tensors(blending, RING)
 
-    def draw(self, number: int) -> None:
-        sync = [self.blended(wait=number - RING), self.drawn(signal=number)]
-        reads, writes = [part("numbers", number)], [part("images", number % RING)]
-        self.submit(self.drawing, ("draw", number), sync, reads, writes)
+    def tensors(self, context: MLContext, count: int) -> list[MLTensor]:
+        return [context.create_tensor_sync("float32", [2]) for _ in range(count)]
 
-    def blend(self, number: int) -> None:
-        sync = [self.drawn(wait=number), self.blended(signal=number)]
-        image = part("images" if self.drawing is self.blending else "copies", number % RING)
-        reads, writes = [image, part("sums", number % 2)], [part("sums", (number + 1) % 2)]
-        self.submit(self.blending, ("blend", number), sync, reads, writes)
+    def draw(self, n: int) -> None:
+        sync = [self.blended(wait=n - RING), self.drawn(signal=n)]
+        self.submit(0, n, sync, [self.number, self.number], self.images[n % RING])
+
+    def blend(self, n: int) -> None:
+        sync = [self.drawn(wait=n), self.blended(signal=n)]
+        operands = [self.read[n % RING], self.sums[n % 2]]
+        self.submit(1, n, sync, operands, self.sums[(n + 1) % 2])
 
     def submit(
-        self,
-        schedule: Schedule,
-        name: tuple[str, int],
-        sync: list[TimelinePoint],
-        reads: list[Region],
-        writes: list[Region],
+        self, side: int, n: int, sync: list[TimelinePoint], operands: list[MLTensor], out: MLTensor
     ) -> None:
-        if name[1] <= RING:
+        if n <= RING:
             sync.append(self.go(wait=1))
-        run = lambda: self.done.append(name)  # noqa: E731
-        schedule.submit(Operation(run, _raise, tuple(sync), reads=reads, writes=writes))
-        work(self.tasks)
-
-    def finish(self) -> None:
-        self.go.signal(1)
-        work(self.tasks)
-
-
-def _raise(error: BaseException) -> None:
-    raise error
-
-
-def work(tasks: deque[Run]) -> None:
-    """What the worker does."""
-    while tasks:
-        tasks.popleft()()
-
-
-def part(owner: str, number: int) -> Region:
-    return Region(hash(owner), number, number + 1)
+        inputs = dict(zip("xy", operands, strict=True))
+        self.contexts[side].dispatch(self.graphs[side], inputs, {"z": out}, sync=sync)
 
 
 def calls(ring: Ring, order: str, passes: int) -> Iterator[Callable[[], None]]:
@@ -100,7 +82,7 @@ def calls(ring: Ring, order: str, passes: int) -> Iterator[Callable[[], None]]:
 
 
 def steps_of(run: Callable[[], None]) -> int:
-    """The lines of the package's code that are executed."""
+    """The lines of the package's code that this thread executes."""
     steps = 0
 
     def count(frame: FrameType, event: str, arg: Any) -> Any:
@@ -122,56 +104,51 @@ def steps_of(run: Callable[[], None]) -> int:
     return steps
 
 
-def passes_take(contexts: int, order: str, passes: int) -> int:
-    ring = Ring(contexts)
+def passes_take(contexts: list[MLContext], order: str, passes: int) -> int:
+    ring = Ring(contexts[0], contexts[-1])
 
     def run() -> None:
         for call in calls(ring, order, passes):
             call()
-        ring.finish()
 
     steps = steps_of(run)
-    assert len(ring.done) == 2 * passes
-    place = {name: index for index, name in enumerate(ring.done)}
-    for n in range(1, passes + 1):
-        assert place["draw", n] < place["blend", n]
-        assert n == 1 or place["blend", n - 1] < place["blend", n]
-        assert n <= RING or place["blend", n - RING] < place["draw", n]
+    assert ring.drawn.value == ring.blended.value == 0
+    ring.go.signal(1)
+    ring.blended.wait_sync(passes, timeout=20)
     return steps
 
 
 @pytest.mark.parametrize("order", ["draws first", "in turn", "in bursts", "blends first"])
 @pytest.mark.parametrize("contexts", [1, 2])
 def test_twice_the_passes_take_twice_the_steps(contexts: int, order: str) -> None:
-    few, many = (passes_take(contexts, order, n) for n in (PASSES, 2 * PASSES))
+    made = [ml.create_context_sync(engine="reference") for _ in range(contexts)]
+    few, many = (passes_take(made, order, n) for n in (PASSES, 2 * PASSES))
+    for context in made:
+        context.destroy()
     assert many < MOST * few, (few, many)
 
 
-def test_reads_ahead_of_their_writes_may_come_in_any_order() -> None:
+def test_reads_ahead_of_their_writes_may_come_in_any_order(cpu: MLContext) -> None:
     """Each write is compared with each read that comes before or after it, and no further."""
+    graph = adding(cpu)
+    image, *others = (cpu.create_tensor_sync("float32", [2]) for _ in range(PASSES + 1))
 
     def reads_take(numbers: list[int]) -> int:
-        tasks: deque[Run] = deque()
-        schedule, written, go = Schedule(Executor(tasks.append)), Timeline(), Timeline()
-        done: list[tuple[str, int]] = []
-        image = [part("images", 0)]
-
-        def submit(name: tuple[str, int], sync: TimelinePoint, **memory: Any) -> None:
-            run = functools.partial(done.append, name)
-            schedule.submit(Operation(run, _raise, (go(wait=1), sync), **memory))
-            work(tasks)
+        written, go, read = Timeline(), Timeline(), Timeline()
 
         def run() -> None:
             for n in numbers:
-                submit(("read", n), written(wait=n), reads=image)
+                sync = [go(wait=1), written(wait=n)]
+                cpu.dispatch(graph, {"x": image, "y": image}, {"z": others[n - 1]}, sync=sync)
             for n in numbers:
-                submit(("write", n), written(signal=n), writes=image)
-            go.signal(1)
-            work(tasks)
+                sync = [go(wait=1), written(signal=n)]
+                cpu.dispatch(graph, {"x": others[-1], "y": others[-1]}, {"z": image}, sync=sync)
 
         steps = steps_of(run)
-        place = {name: index for index, name in enumerate(done)}
-        assert all(place["write", n] < place["read", n] for n in numbers)
+        go.signal(1)
+        written.wait_sync(PASSES, timeout=20)
+        cpu.dispatch(graph, {"x": others[0], "y": others[0]}, {"z": image}, sync=read(signal=1))
+        read.wait_sync(1, timeout=20)  # by then all has been read
         return steps
 
     numbers = list(range(1, PASSES + 1))
@@ -179,23 +156,21 @@ def test_reads_ahead_of_their_writes_may_come_in_any_order() -> None:
     assert backwards < 1.5 * forwards, (forwards, backwards)
 
 
-def test_a_chain_that_fails_takes_its_length_in_steps() -> None:
+def test_a_chain_that_fails_takes_its_length_in_steps(cpu: MLContext) -> None:
+    graph = adding(cpu)
+
     def chain_takes(length: int) -> int:
-        tasks: deque[Run] = deque()
-        schedule, timeline = Schedule(Executor(tasks.append)), Timeline()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            for n in range(1, length + 1):
-                sync = (timeline(wait=n, signal=n + 1),)
-                schedule.submit(Operation(lambda: None, failed.append, sync))
-                work(tasks)
-            state_of(timeline).fail(1, ValueError("boom"))
-            work(tasks)
-
-        steps = steps_of(run)
-        assert len(failed) == length
+        timeline, first = Timeline(), ml.create_context_sync(engine="reference")
+        x, z = (first.create_tensor_sync("float32", [2]) for _ in range(2))
+        never = Timeline()(wait=1)
+        first.dispatch(adding(first), {"x": x, "y": x}, {"z": z}, sync=[never, timeline(signal=1)])
+        for n in range(1, length + 1):
+            x, z = (cpu.create_tensor_sync("float32", [2]) for _ in range(2))
+            cpu.dispatch(graph, {"x": x, "y": x}, {"z": z}, sync=timeline(wait=n, signal=n + 1))
+        steps = steps_of(first.destroy)
+        with pytest.raises(OperationError):
+            timeline.wait_sync(length + 1, timeout=20)
         return steps
 
     few, many = chain_takes(PASSES), chain_takes(2 * PASSES)
-    assert many < MOST * few, (few, many)
+    assert PASSES < many < MOST * few, (few, many)

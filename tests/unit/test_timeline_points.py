@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from webnn_py import Timeline, TimelinePoint, ValidationError
-from webnn_py.ordering.timeline import MAX_VALUE, points
+from tests.graphs import ONES, TWOS, doubling
+from webnn_py import MLContext, Timeline, TimelinePoint, ValidationError
+
+MAX_VALUE = 2**64 - 1
 
 
 def test_points_hold_what_was_asked_for() -> None:
@@ -24,12 +27,24 @@ def test_points_that_make_no_sense_are_refused(given: dict[str, int]) -> None:
         Timeline()(**given)
 
 
-def test_sync_is_a_list_of_points_or_one() -> None:
-    a, b = Timeline(), Timeline()
-    assert points(()) == ()
-    assert points(a(wait=1)) == (a(wait=1),)
-    assert points(iter([a(wait=1), b(signal=2)])) == (a(wait=1), b(signal=2))
-    assert points([a(wait=1), a(signal=2)]) == (a(wait=1), a(signal=2))
+def dispatched(context: MLContext, sync: Any) -> None:
+    """Dispatch y = x + x with a `sync=`, and look at the result."""
+    graph = doubling(context)
+    x = context.create_tensor_sync("float32", [2, 3], writable=True)
+    y = context.create_tensor_sync("float32", [2, 3], readable=True)
+    context.write_tensor(x, ONES)
+    context.dispatch(graph, {"x": x}, {"y": y}, sync=sync)
+    np.testing.assert_array_equal(context.read_tensor_sync(y), TWOS)
+
+
+def test_sync_is_a_list_of_points_or_one(cpu: MLContext) -> None:
+    a, b = Timeline(1), Timeline()
+    dispatched(cpu, ())
+    dispatched(cpu, a(wait=1))
+    dispatched(cpu, iter([a(wait=1), b(signal=2)]))
+    dispatched(cpu, [a(wait=1), a(signal=2)])
+    a.wait_sync(2, 5)
+    b.wait_sync(2, 5)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +65,16 @@ def test_sync_is_a_list_of_points_or_one() -> None:
         lambda a, b: [a(wait=3), a(signal=9), a(signal=3)],
     ],
 )
-def test_what_is_no_sync_is_refused(make: Callable[[Timeline, Timeline], Any]) -> None:
+def test_what_is_no_sync_is_refused(
+    cpu: MLContext, make: Callable[[Timeline, Timeline], Any]
+) -> None:
     with pytest.raises(ValidationError, match="sync"):
-        points(make(Timeline(), Timeline()))
+        dispatched(cpu, make(Timeline(), Timeline()))
 
 
-def test_a_signal_that_raises_nothing_is_named() -> None:
+def test_a_signal_that_raises_nothing_is_named(cpu: MLContext) -> None:
     timeline = Timeline(7)
     for value in (7, 3):
         with pytest.raises(ValidationError, match=rf"is at 7, so that signal {value} "):
-            points([timeline(signal=value)])
-    assert points([timeline(signal=8)]) == (timeline(signal=8),)
+            dispatched(cpu, [timeline(signal=value)])
+    dispatched(cpu, [timeline(signal=8)])
