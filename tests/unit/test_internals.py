@@ -14,6 +14,7 @@ import pytest
 from tests.graphs import ONES, doubling
 from tests.internals import recipe_of, session_of
 from tests.saved import built, entries
+from tests.unit.passes.listings import tensor
 from tests.unit.test_documentation import GUIDE, operators_page
 from webnn_py import (
     ContextLostError,
@@ -29,6 +30,7 @@ from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 from webnn_py.engines.webgpu.runtime.textures.parts import KEYS
 from webnn_py.memory.array_remedies import relaid
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.passes import Derivations, DerivedConstants, SharedResults
 from webnn_py.storage.archive import write_archive
 
 # test_array_advice
@@ -151,3 +153,53 @@ def test_a_destroyed_context_refuses_everything() -> None:
         with pytest.raises(ContextLostError, match="destroy"):
             refused()
     assert "destroy" in session_of(context).lost.wait(0).message
+
+
+# passes/test_open_dimensions
+
+
+def test_a_computation_is_known_while_somebody_has_it() -> None:
+    shared, source, computed = DerivedConstants(), tensor(2), []
+
+    def derived(by: Derivations, what: str = "neg", array: np.ndarray = source) -> int:
+        """How many computations there were by then."""
+
+        def compute() -> tuple[np.ndarray]:
+            computed.append(what)
+            return (-array,)
+
+        (made,) = by(what, [array], compute)
+        np.testing.assert_array_equal(made, -array)
+        return len(computed)
+
+    one, other = Derivations(shared), Derivations(shared)
+    assert derived(one) == derived(other) == derived(one) == 1
+    assert derived(other, "abs") == 2
+    assert derived(other, array=source.copy()) == 3
+    del one
+    assert derived(Derivations(shared)) == 3
+    del other
+    assert derived(Derivations(shared)) == 4
+
+
+def test_results_are_shared_while_somebody_has_all_of_them() -> None:
+    shared, computed = SharedResults(), []
+
+    def derived(what: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        def compute() -> tuple[np.ndarray, ...]:
+            computed.append(what)
+            return tuple(-array for array in arrays)
+
+        return shared(what, arrays, compute)
+
+    one, other = tensor(2), tensor(3)
+    made = derived("neg", one, other)
+    assert all(a is b for a, b in zip(derived("neg", one, other), made, strict=True))
+    assert derived("abs", one, other)[0] is not made[0]
+    assert derived("neg", other, one)[0] is not made[1]
+    assert computed == ["neg", "abs", "neg"]
+    kept, made = made[0], ()
+    assert derived("neg", one, other)[0] is not kept
+    for _ in range(1000):
+        derived("neg", tensor(2))
+    assert len(shared._cache) < 100

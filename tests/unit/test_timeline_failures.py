@@ -85,6 +85,20 @@ def test_an_earlier_failure_takes_over(park: Park) -> None:
         timeline.wait_sync(2)
 
 
+def test_work_that_signals_the_same_value_takes_the_place_of_what_failed(
+    cpu: MLContext, park: Park
+) -> None:
+    timeline, go = Timeline(), Timeline()
+    x, y = (cpu.create_tensor_sync("float32", [2, 3]) for _ in range(2))
+    sync = [go(wait=1), timeline(signal=2)]
+    cpu.dispatch(doubling(cpu), {"x": x}, {"y": y}, sync=sync)
+    park(timeline(signal=2)).destroy()
+    with pytest.raises(TimeoutError):
+        timeline.wait_sync(2, timeout=0)
+    go.signal(1)
+    timeline.wait_sync(2, SOON)
+
+
 def test_the_host_can_signal_past_a_failure(park: Park) -> None:
     timeline = Timeline()
     park(timeline(signal=4)).destroy()

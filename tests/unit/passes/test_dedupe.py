@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.unit.passes.listings import (
+    Built,
     Record,
-    after,
-    assert_keeps,
     assert_prints,
-    recorded,
-    results,
+    nodes,
+    operators,
     tensor,
 )
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.dedupe import merge_duplicates
+
+STAGE = "merge_duplicates"
 
 
 def test_common_subexpressions() -> None:
@@ -28,29 +28,9 @@ def test_common_subexpressions() -> None:
         again, _ = b.split(b.add(one, two), 2)
         return b.concat([upper, lower, again], 0)
 
-    graph = recorded(body)
+    built = Built(body)
     assert_prints(
-        graph,
-        """
-        graph(%x: float32[2,3]) {
-          %c0: float32[2,3] constant
-          %c1: float32[2,3] constant
-          %0: float32[2,3] = mul(%x, %c0)
-          %1: float32[2,3] = softmax(%0, axis=1)  "one"
-          %2: float32[2,3] = mul(%x, %c1)
-          %3: float32[2,3] = softmax(%2, axis=1)  "two"
-          %4: float32[2,3] = add(%1, %3)
-          %5: float32[1,3], %6: float32[1,3] = split(%4, splits=2, axis=0)
-          %7: float32[2,3] = add(%1, %3)
-          %8: float32[1,3], %9: float32[1,3] = split(%7, splits=2, axis=0)
-          %10: float32[3,3] = concat(%5, %6, %8, axis=0)
-          return y=%10
-        }
-        """,
-    )
-    merged = after(merge_duplicates, graph)
-    assert_prints(
-        merged,
+        built.after(STAGE),
         """
         graph(%x: float32[2,3]) {
           %c0: float32[2,3] constant
@@ -63,8 +43,7 @@ def test_common_subexpressions() -> None:
         }
         """,
     )
-    x = tensor(2, 3)
-    np.testing.assert_array_equal(results(merged, x), results(graph, x))
+    built.assert_computes(tensor(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -79,18 +58,28 @@ def test_common_subexpressions() -> None:
     ],
 )
 def test_other_operands_and_attributes(body: Record) -> None:
-    graph = recorded(body, [3, 3])
-    exponents = sum(node.op == "exp" for node in graph.nodes)
-    left = after(merge_duplicates, graph)
-    assert len(left.nodes) == len(graph.nodes) - max(0, exponents - 1)
+    built = Built(body, [3, 3])
+    exponents = operators(built.before(STAGE)).count("exp")
+    left = len(nodes(built.before(STAGE))) - max(0, exponents - 1)
+    assert len(nodes(built.after(STAGE))) == left
 
 
 def _reading(arrays: list[np.ndarray]) -> Record:
-    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
-        numbers = [b.reshape(b.cast(b.constant(a), "float32"), [a.size]) for a in arrays]
-        return b.concat([b.reshape(x, [6]), *numbers], 0)
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        kinds: list[Any] = [array.dtype.name for array in arrays]
+        return {
+            f"y{i}": b.max(b.cast(x, kind), b.constant(array))
+            for i, (kind, array) in enumerate(zip(kinds, arrays, strict=True))
+        }
 
     return body
+
+
+def assert_constants(arrays: list[np.ndarray], count: int) -> None:
+    """So many are left."""
+    built = Built(_reading(arrays), [1])
+    assert built.after(STAGE).count(" constant") == count
+    built.assert_computes(np.float32([-5]))
 
 
 @pytest.mark.parametrize(
@@ -104,31 +93,24 @@ def _reading(arrays: list[np.ndarray]) -> Record:
     ],
 )
 def test_constants_that_only_look_equal(arrays: list[np.ndarray]) -> None:
-    assert_keeps(merge_duplicates, recorded(_reading(arrays)))
+    assert_constants(arrays, len(arrays))
 
 
 def test_large_constants_are_read_to_the_end() -> None:
     arrays = [np.zeros((100, 100), np.float32) for _ in range(4)]
     arrays[1][99, 97] = 1
     arrays[3][99, 97] = 1
-    graph = after(merge_duplicates, recorded(_reading(arrays)))
-    assert [array.max() for array in graph.constants.values()] == [0, 1]
-    assert all(a is not b for a, b in pairwise(graph.constants))
+    assert_constants(arrays, 2)
 
 
 def test_equal_not_a_numbers_and_strided_views_are_equal() -> None:
     nan = np.float32([[np.nan, 1], [np.nan, 2]])
-    graph = after(merge_duplicates, recorded(_reading([nan, nan.copy(), nan.T.copy().T])))
-    assert len(graph.constants) == 1
+    assert_constants([nan, nan.copy(), nan.T.copy().T], 1)
 
 
 def test_equal_outputs_share_a_value() -> None:
-    graph = recorded(lambda b, x: b.add(b.exp(x), b.exp(x)))
-    one, two, _ = graph.nodes
-    pair = graph.replace(outputs=[("a", one.output), ("b", two.output)])
-    merged = after(merge_duplicates, pair)
     assert_prints(
-        merged,
+        Built(lambda b, x: {"a": b.exp(x), "b": b.exp(x)}).after(STAGE),
         """
         graph(%x: float32[2,3]) {
           %0: float32[2,3] = exp(%x)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.passes.listings import after, assert_keeps, recorded, results
+from tests.unit.passes.internal_listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_matrices
 

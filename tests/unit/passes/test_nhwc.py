@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.passes.listings import Record, after, assert_keeps, nodes, recorded, results
-from tests.unit.passes.test_pool_channels import means
+from tests.unit.passes.internal_listings import (
+    Record,
+    after,
+    assert_keeps,
+    nodes,
+    recorded,
+    results,
+)
+from tests.unit.passes.test_blocks import means
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes.nhwc import to_nhwc
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.passes.listings import after, assert_keeps, recorded, results
+from tests.unit.passes.internal_listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes.sink_into_concat import sink_into_concat
 

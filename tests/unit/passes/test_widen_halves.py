@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.passes.listings import after, assert_keeps, assert_prints, recorded, results
+from tests.unit.passes.internal_listings import (
+    after,
+    assert_keeps,
+    assert_prints,
+    recorded,
+    results,
+)
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes import widen_halves
 
