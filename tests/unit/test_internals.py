@@ -6,6 +6,8 @@ import gc
 import inspect
 import re
 import weakref
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from tests.internals import recipe_of, session_of
 from tests.saved import built, entries
 from tests.unit.passes.listings import tensor
 from tests.unit.test_documentation import GUIDE, operators_page
+from tests.unit.test_far_ahead import MOST, PASSES, steps_of
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -23,6 +26,7 @@ from webnn_py import (
     MLContext,
     MLExecution,
     MLGraphBuilder,
+    Timeline,
     ml,
 )
 from webnn_py.cli.main import COMMANDS
@@ -30,6 +34,9 @@ from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 from webnn_py.engines.webgpu.runtime.textures.parts import KEYS
 from webnn_py.memory.array_remedies import relaid
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.ordering.operation import Executor, Operation
+from webnn_py.ordering.schedule import Schedule
+from webnn_py.ordering.timeline import state_of
 from webnn_py.passes import Derivations, DerivedConstants, SharedResults
 from webnn_py.storage.archive import write_archive
 
@@ -203,3 +210,28 @@ def test_results_are_shared_while_somebody_has_all_of_them() -> None:
     for _ in range(1000):
         derived("neg", tensor(2))
     assert len(shared._cache) < 100
+
+
+# test_far_ahead
+
+
+def test_a_chain_that_fails_takes_its_length_in_steps() -> None:
+    def chain_takes(length: int) -> int:
+        tasks: deque[Callable[[], None]] = deque()
+        schedule, timeline = Schedule(Executor(tasks.append)), Timeline()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            for n in range(1, length + 1):
+                sync = (timeline(wait=n, signal=n + 1),)
+                schedule.submit(Operation(lambda: None, failed.append, sync))
+            state_of(timeline).fail(1, ValueError("boom"))
+            while tasks:
+                tasks.popleft()()
+
+        steps = steps_of(run)
+        assert len(failed) == length
+        return steps
+
+    few, many = chain_takes(PASSES), chain_takes(2 * PASSES)
+    assert many < MOST * few, (few, many)
