@@ -1026,7 +1026,8 @@ class ProgramFile {
     for (const Field& item : given.at("contents").items()) {
       const auto part = item.members({"tensor", "offset"});
       const auto tensor = tensors_.find(part.at("tensor").text(true));
-      if (tensor == tensors_.end()) part.at("tensor").fail("expected the name of a tensor of this file");
+      if (tensor == tensors_.end())
+        part.at("tensor").fail("expected the name of a tensor of this file");
       const std::uint64_t offset =
           part.at("offset").integer(0, made.size, detail::place_alignment);
       if (tensor->second.size > made.size - offset) item.fail("its bytes exceed the buffer");
@@ -1041,11 +1042,13 @@ class ProgramFile {
     made.kernel = given.at("kernel").index(kernels_.size());
     const auto& bindings = kernels_[made.kernel].bindings;
     const auto places = given.at("places").items();
-    if (places.size() != bindings.size()) given.at("places").fail("expected one place for each binding of the kernel");
+    if (places.size() != bindings.size())
+      given.at("places").fail("expected one place for each binding of the kernel");
     for (const Field& item : places) made.places.push_back(place(item, variant));
     for (std::size_t i = 0; i < places.size(); ++i) {
       const detail::Place& bound = made.places[i];
-      if (bound.size < bindings[i].min_size) places[i].fail("it has fewer bytes than the kernel needs");
+      if (bound.size < bindings[i].min_size)
+        places[i].fail("it has fewer bytes than the kernel needs");
       const bool uniform = !bound.argument && variant.buffers[bound.index].uniform;
       if (uniform != (bindings[i].type == detail::BindingType::uniform))
         places[i].fail("a uniform buffer is bound as storage, or a storage buffer as uniform");

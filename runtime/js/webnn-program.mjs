@@ -739,7 +739,9 @@ class PlanReader {
     const { bindings } = this.kernels[kernel];
     const items = given.places.items();
     if (items.length !== bindings.length)
-      given.places.fail(`got ${items.length} places, expected ${bindings.length} as the kernel has bindings`);
+      given.places.fail(
+        `got ${items.length} places, expected ${bindings.length} as the kernel has bindings`,
+      );
     const places = items.map((item) => this.#place(item, buffers));
     places.forEach((place, i) => this.#checkBound(place, bindings[i], places, buffers, items[i]));
     const workgroups = given.workgroups.items(3).map((item) => item.integer(1, MAX_WORKGROUPS));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,18 +26,39 @@ from webnn_py.onnx.tensor import (
 MAX_ROUNDS = 10_000
 
 
-def _graph(node: Any, name: str) -> Any:
-    return next(attribute.g for attribute in node.attribute if attribute.name == name)
+@dataclass(frozen=True, slots=True)
+class ControlNode:
+    """A node of control flow to import.
+
+    Attributes:
+        importer: The importer.
+        node: The onnx.NodeProto.
+        inputs: Its inputs.
+        scope: The tensors by name that its subgraphs may read.
+        opsets: The versions of the model's operator sets.
+        needed: For each output, whether anything reads it.
+    """
+
+    importer: Any
+    node: Any
+    inputs: Sequence[Any]
+    scope: Any
+    opsets: Mapping[str, int]
+    needed: Any
+
+    def graph(self, name: str) -> Any:
+        """Return the subgraph of an attribute."""
+        return next(one.g for one in self.node.attribute if one.name == name)
+
+    def run(self, graph: Any, inputs: Sequence[Any] = ()) -> list[Any]:
+        """Import a subgraph once, and return its results."""
+        made: list[Any] = self.importer.subgraph(
+            graph, self.scope, self.opsets, inputs, self.needed
+        )
+        return made
 
 
-def branch(
-    importer: Any,
-    node: Any,
-    inputs: Sequence[Any],
-    scope: Any,
-    opsets: Mapping[str, int],
-    needed: Sequence[bool],
-) -> Sequence[Any]:
+def branch(c: ControlNode) -> Sequence[Any]:
     """Import If: one branch of a constant condition, or both branches and a `where`.
 
     The branches of an unknown condition never narrow the bounds of open dimensions: the other
@@ -44,23 +66,21 @@ def branch(
     """
     names = ["then_branch", "else_branch"]
     try:
-        names = [names[not inputs[0].number("its condition")]]
+        names = [names[not c.inputs[0].number("its condition")]]
     except UnknownValueError as unknown:
         try:
-            one, other = (
-                importer.subgraph(_graph(node, name), scope, opsets, (), needed) for name in names
-            )
+            one, other = (c.run(c.graph(name)) for name in names)
         except NarrowerError:
             raise unknown from None
         if len(one) != len(other) or not all(map(_are_alike, one, other)):
             raise unknown from None
-        condition = importer.emitter.moved(inputs[0], ())
+        emitter = c.importer.emitter
+        condition = emitter.moved(c.inputs[0], ())
         return [
-            a if a is None or _have_same_contents(a, b) else importer.emitter.where(condition, a, b)
+            a if a is None or _have_same_contents(a, b) else emitter.where(condition, a, b)
             for a, b in zip(one, other, strict=True)
         ]
-    results: Sequence[Any] = importer.subgraph(_graph(node, names[0]), scope, opsets, (), needed)
-    return results
+    return c.run(c.graph(names[0]))
 
 
 def _are_alike(one: Any, other: Any) -> bool:
@@ -79,27 +99,20 @@ def _have_same_contents(one: Tensor, other: Tensor) -> bool:
     return False
 
 
-def loop(
-    importer: Any,
-    node: Any,
-    inputs: Sequence[Any],
-    scope: Any,
-    opsets: Mapping[str, int],
-    needed: Sequence[bool],
-) -> Sequence[Any]:
+def loop(c: ControlNode) -> Sequence[Any]:
     """Import Loop: unroll its body; the condition must be a constant in every iteration."""
-    body = _graph(node, "body")
-    trips, condition, *carried = [*inputs, None, None][: max(len(inputs), 2)]
+    body = c.graph("body")
+    trips, condition, *carried = [*c.inputs, None, None][: max(len(c.inputs), 2)]
     most = MAX_ROUNDS + 1 if trips is None else trips.integer("its trip count")
     goes_on = condition is None or bool(condition.number("its condition"))
     if goes_on and _always_goes_on(body):
-        importer.check_count(min(most, MAX_ROUNDS) * _unrolled(body, scope))
+        c.importer.check_count(min(most, MAX_ROUNDS) * _unrolled(body, c.scope))
     collected: list[list[Tensor]] = [[] for _ in body.output[1 + len(carried) :]]
     count = 0
     while goes_on and count < most:
         _check_rounds(count + 1)
         given = [of_array(np.asarray(count, np.int64)), of_array(np.asarray(True)), *carried]
-        again, *made = importer.subgraph(body, scope, opsets, given, needed)
+        again, *made = c.run(body, given)
         if not isinstance(again, Tensor):
             raise UnmappableError("its body cannot be mapped")
         goes_on = bool(again.number("its condition"))
@@ -107,14 +120,11 @@ def loop(
         for rows, one in zip(collected, scanned, strict=True):
             rows.append(one)
         count += 1
-    wanted = needed[1 + len(carried) :]
-    return [
-        *carried,
-        *(
-            _stacked(importer, rows) if w else None
-            for rows, w in zip(collected, wanted, strict=True)
-        ),
-    ]
+    wanted = c.needed[1 + len(carried) :]
+    stacked = (
+        _stacked(c.importer, rows) if w else None for rows, w in zip(collected, wanted, strict=True)
+    )
+    return [*carried, *stacked]
 
 
 def _always_goes_on(body: Any) -> bool:
@@ -149,17 +159,9 @@ def _number(name: str, scope: Any, otherwise: int) -> int:
     return int(array.item())
 
 
-def scan(
-    importer: Any,
-    node: Any,
-    inputs: Sequence[Any],
-    scope: Any,
-    opsets: Mapping[str, int],
-    needed: Sequence[bool],
-) -> Sequence[Any]:
+def scan(c: ControlNode) -> Sequence[Any]:
     """Import Scan: unroll its body, once for each slice of its inputs."""
-    run = _scan_8 if opsets[""] < 9 else _scanned
-    return run(importer, node, inputs, scope, opsets, needed)
+    return _scan_8(c) if c.opsets[""] < 9 else _scanned(c)
 
 
 def _check_rounds(count: Any) -> None:
@@ -176,15 +178,9 @@ def _check_scanned(count: int, inputs: Sequence[Any]) -> None:
         raise BrokenModelError("it lacks one of its scan inputs")
 
 
-def _scanned(
-    importer: Any,
-    node: Any,
-    inputs: Sequence[Any],
-    scope: Any,
-    opsets: Mapping[str, int],
-    needed: Sequence[bool],
-) -> Sequence[Any]:
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+def _scanned(c: ControlNode) -> Sequence[Any]:
+    importer, inputs = c.importer, c.inputs
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in c.node.attribute}
     body, count = attributes["body"], attributes["num_scan_inputs"]
     _check_scanned(count, inputs)
     carried, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
@@ -208,35 +204,28 @@ def _scanned(
     _check_rounds(rounds)
     collected: list[list[Tensor]] = [[] for _ in range(made)]
     if type(rounds) is int:
-        importer.check_count(rounds * _unrolled(body, scope))
+        importer.check_count(rounds * _unrolled(body, c.scope))
     for i in range(rounds):
         places = [rounds - 1 - i if b else i for b in backward]
         slices = [
             _taken(importer, one, axis, place)
             for one, axis, place in zip(scanned, axes, places, strict=True)
         ]
-        results = importer.subgraph(body, scope, opsets, [*carried, *slices], needed)
+        results = c.run(body, [*carried, *slices])
         carried = results[: len(carried)]
         for rows, one, b in zip(collected, results[len(carried) :], output_backward, strict=True):
             rows.insert(0 if b else len(rows), one)
     stacked = [
         _stacked(importer, rows, axis) if wanted else None
-        for rows, axis, wanted in zip(collected, output_axes, needed[len(carried) :], strict=True)
+        for rows, axis, wanted in zip(collected, output_axes, c.needed[len(carried) :], strict=True)
     ]
     return [*carried, *stacked]
 
 
-def _scan_8(
-    importer: Any,
-    node: Any,
-    inputs: Sequence[Any],
-    scope: Any,
-    opsets: Mapping[str, int],
-    needed: Sequence[bool],
-) -> Sequence[Any]:
+def _scan_8(c: ControlNode) -> Sequence[Any]:
     """Import Scan of opset 8: each batch separately; all sequences must have one length."""
-    lengths, *batched = inputs
-    attributes = {a.name: a for a in node.attribute}
+    lengths, *batched = c.inputs
+    attributes = {a.name: a for a in c.node.attribute}
     first = onnx.NodeProto(attribute=[attributes[n] for n in ("body", "num_scan_inputs")])
     if "directions" in attributes:
         first.attribute.append(attributes["directions"])
@@ -254,11 +243,11 @@ def _scan_8(
     made = []
     _check_rounds(batches)
     for b in range(batches):
-        given = [None if one is None else _taken(importer, one, 0, b) for one in batched]
-        made.append(_scanned(importer, first, given, scope, opsets, needed))
+        given = [None if one is None else _taken(c.importer, one, 0, b) for one in batched]
+        made.append(_scanned(replace(c, node=first, inputs=given)))
     return [
-        _stacked(importer, rows) if wanted else None
-        for rows, wanted in zip(zip(*made, strict=True), needed, strict=True)
+        _stacked(c.importer, rows) if wanted else None
+        for rows, wanted in zip(zip(*made, strict=True), c.needed, strict=True)
     ]
 
 
@@ -291,4 +280,8 @@ def _stacked(importer: Any, rows: Sequence[Any], axis: int = 0) -> Tensor:
     return stacked
 
 
-CONTROL: dict[str, Callable[..., Sequence[Any]]] = {"If": branch, "Loop": loop, "Scan": scan}
+CONTROL: dict[str, Callable[[ControlNode], Sequence[Any]]] = {
+    "If": branch,
+    "Loop": loop,
+    "Scan": scan,
+}

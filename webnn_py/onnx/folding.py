@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -199,13 +200,24 @@ def can_fold(node: Any, arrays: Sequence[Array | None], affords: Callable[[int],
     return made <= SMALL or affords(made)
 
 
-def fold(
-    g: Emitter,
-    node: Any,
-    arrays: Sequence[Array | None],
-    attributes: Mapping[str, Any],
-    opsets: Mapping[str, int],
-) -> list[Tensor] | None:
+@dataclass(frozen=True, slots=True)
+class FoldedNode:
+    """A node to fold.
+
+    Attributes:
+        g: The importer's emitter.
+        node: The onnx.NodeProto.
+        attributes: Its attributes by name, with tensors as arrays.
+        opsets: The versions of the model's operator sets.
+    """
+
+    g: Emitter
+    node: Any
+    attributes: Mapping[str, Any]
+    opsets: Mapping[str, int]
+
+
+def fold(one: FoldedNode, arrays: Sequence[Array | None]) -> list[Tensor] | None:
     """Compute a node with constant inputs by its handler and the reference engine.
 
     ONNX's reference implementation computes nodes that WebNN tensors cannot hold: other data types,
@@ -215,15 +227,16 @@ def fold(
         The outputs, or None if the graph should compute the node or the node is invalid. Its
         handler reports an invalid node later.
     """
+    node = one.node
     elements = [0 if array is None else _element(array) for array in arrays]
     given = [array for array in arrays if array is not None]
     lacks_types = not {*elements} <= {0, *WEBNN_TYPES}
     if lacks_types and node.op_type in MOVES and all(map(np.size, given)):
-        return _moved(g, node, arrays, attributes, opsets)
+        return _moved(one, arrays)
     try:
         if lacks_types and not node.op_type.startswith("Cast"):
             refuse("WebNN has not the data type")
-        return _by_handler(g, node, arrays, attributes, opsets)
+        return _by_handler(one, arrays)
     except (MLError, UnmappableError):
         is_bare = lacks_types or not all(map(np.size, given))
         if not is_bare and node.op_type not in BY_ONNX:
@@ -231,41 +244,27 @@ def fold(
     except Exception:  # an invalid node makes a handler raise any error
         return None
     try:
-        return list(map(of_array, _by_onnx(node, arrays, opsets)))
+        return list(map(of_array, _by_onnx(node, arrays, one.opsets)))
     except Exception:  # ONNX's reference documents no error types
         return None
 
 
-def _by_handler(
-    g: Emitter,
-    node: Any,
-    arrays: Sequence[Array | None],
-    attributes: Mapping[str, Any],
-    opsets: Mapping[str, int],
-) -> list[Tensor]:
-    handler = handler_of("", node.op_type, opsets.get("", 1))
-    if handler is None or not attributes.keys() <= handler.attributes.keys():
+def _by_handler(one: FoldedNode, arrays: Sequence[Array | None]) -> list[Tensor]:
+    handler = handler_of("", one.node.op_type, one.opsets.get("", 1))
+    if handler is None or not one.attributes.keys() <= handler.attributes.keys():
         refuse("there is no handler")
     inputs = [None if array is None else of_array(array) for array in arrays]
-    folder = _Folder(g)
-    folder.outputs = [bool(name) for name in node.output]
-    made = handler.function(folder, *inputs, **attributes)
-    return [folder.result(one) for one in (made if isinstance(made, (tuple, list)) else [made])]
+    folder = _Folder(one.g)
+    folder.outputs = [bool(name) for name in one.node.output]
+    made = handler.function(folder, *inputs, **one.attributes)
+    return list(map(folder.result, made if isinstance(made, (tuple, list)) else [made]))
 
 
-def _moved(
-    g: Emitter,
-    node: Any,
-    arrays: Sequence[Array | None],
-    attributes: Mapping[str, Any],
-    opsets: Mapping[str, int],
-) -> list[Tensor] | None:
+def _moved(one: FoldedNode, arrays: Sequence[Array | None]) -> list[Tensor] | None:
     """Fold a node that moves elements of any type: fold it on indices, then look these up."""
-    places, table = placed(node, arrays)
-    made = fold(g, node, places, attributes, opsets)
-    if made is None:
-        return None
-    return [of_array(table[one.known("places")]) for one in made]
+    places, table = placed(one.node, arrays)
+    made = fold(one, places)
+    return None if made is None else [of_array(table[part.known("places")]) for part in made]
 
 
 def placed(
@@ -291,57 +290,47 @@ def placed(
     return places, np.concatenate(table)
 
 
-def fold_sizes(
-    g: Emitter,
-    node: Any,
-    inputs: Sequence[Tensor | None],
-    attributes: Mapping[str, Any],
-    opsets: Mapping[str, int],
-) -> list[Tensor] | None:
+def fold_sizes(one: FoldedNode, inputs: Sequence[Tensor | None]) -> list[Tensor] | None:
     """Compute a node whose inputs contain constants and expressions in open dimensions.
 
     Returns:
         The outputs, or None if the result is not one expression for all sizes or no rule exists.
     """
-    known = [one.sizes if one.array is None else one.array for one in inputs if one is not None]
+    node = one.node
+    known = [x.sizes if x.array is None else x.array for x in inputs if x is not None]
     size = sum(0 if numbers is None else numbers.size for numbers in known)
     if node.domain not in ("", "ai.onnx") or size > MAX_SIZES:
         return None
     try:
         if node.op_type in MOVES:
-            return _moved_sizes(g, node, inputs, attributes, opsets)
-        return arithmetic.fold(node, inputs, attributes)
+            return _moved_sizes(one, inputs)
+        return arithmetic.fold(node, inputs, one.attributes)
     except TooLargeError:
         raise
     except (arithmetic.UndecidedError, ArithmeticError, ValueError):
         return None
 
 
-def _moved_sizes(
-    g: Emitter,
-    node: Any,
-    inputs: Sequence[Tensor | None],
-    attributes: Mapping[str, Any],
-    opsets: Mapping[str, int],
-) -> list[Tensor] | None:
+def _moved_sizes(one: FoldedNode, inputs: Sequence[Tensor | None]) -> list[Tensor] | None:
+    node = one.node
     sources = MOVES[node.op_type]
     arrays: list[Array | None] = []
     elem = 0
-    for i, one in enumerate(inputs):
-        if one is not None and (sources is None or i in sources):
-            arrays.append(arithmetic.elements_of(one))
-            elem = one.elem
-        elif one is not None and one.array is None:
+    for i, x in enumerate(inputs):
+        if x is not None and (sources is None or i in sources):
+            arrays.append(arithmetic.elements_of(x))
+            elem = x.elem
+        elif x is not None and x.array is None:
             return None
         else:
-            arrays.append(None if one is None else one.array)
+            arrays.append(None if x is None else x.array)
     places, table = placed(node, arrays)
     if not can_fold(node, places, lambda made: made <= MAX_ELEMENTS):
         return None
-    made = fold(g, node, places, attributes, opsets)
+    made = fold(one, places)
     if made is None:
         return None
-    parts = [one.known("places") for one in made]
+    parts = [x.known("places") for x in made]
     return [
         arithmetic.tensor_of([table[i] for i in part.reshape(-1)], part.shape, elem)
         for part in parts

@@ -370,7 +370,8 @@ class Importer:
         is_control = node.op_type in control.CONTROL and schema.schema_of(node, opsets) is not None
         if not domain and is_control:
             needed = self.liveness.needed_outputs(node, live.outputs)
-            return control.CONTROL[node.op_type](self, node, inputs, scope, opsets, needed)
+            found = control.ControlNode(self, node, inputs, scope, opsets, needed)
+            return control.CONTROL[node.op_type](found)
         folded = self._folded(node, inputs, opsets)
         if folded is not None:
             return folded
@@ -434,12 +435,12 @@ class Importer:
         given = [one for one in inputs if one is not None]
         if any(one.array is None and one.sizes is None for one in given):
             return None
-        if any(one.sizes is not None for one in given):
-            return folding.fold_sizes(self.emitter, node, inputs, self._attributes(node), opsets)
+        has_sizes = any(one.sizes is not None for one in given)
         arrays = [None if one is None else one.array for one in inputs]
-        if not folding.can_fold(node, arrays, self.emitter.affords):
+        if not (has_sizes or folding.can_fold(node, arrays, self.emitter.affords)):
             return None
-        return folding.fold(self.emitter, node, arrays, self._attributes(node), opsets)
+        found = folding.FoldedNode(self.emitter, node, self._attributes(node), opsets)
+        return folding.fold_sizes(found, inputs) if has_sizes else folding.fold(found, arrays)
 
     def subgraph(
         self,
