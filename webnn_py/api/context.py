@@ -303,8 +303,8 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
             graph: Built by this context.
             inputs: A tensor of this context for every input, by name, with exactly the input's
                 data type and shape.
-            outputs: A tensor for every output, likewise. No tensor may occur twice, or also as an
-                input.
+            outputs: A tensor for every output, likewise. No tensor may occur twice. An output may
+                be an input's tensor, which is then read as it was before.
             sync: Timeline points that the work waits for and signals.
 
         Raises:

@@ -330,12 +330,6 @@ class Signature:
         targets = {name: session.queue.target(memory.current) for name, memory in writes.items()}
         check_disjoint(targets, ValidationError)
         for name, memory in writes.items():
-            also = [other for other, source in reads.items() if source is memory]
-            if also:
-                raise ValidationError(
-                    f"output {shown(name)}: the MLTensor is input {shown(also[0])}, too; give the"
-                    " output one of its own"
-                )
             if memory.read_only:
                 raise ValidationError(f"output {shown(name)}: the MLTensor's memory is read-only")
         sources = [
