@@ -26,7 +26,6 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     TileKernel,
     emit_gemm,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import without_tags
 from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters
 
 # fmt: off
@@ -197,7 +196,7 @@ class Bench:
         kind = "cpu" if self.software else "gpu"
         start = time.perf_counter()
         head, tile = kernel(size, dtype, self.limits, kind)
-        module = self.device.create_shader_module(code=head + without_tags(tile.entry.printed()))
+        module = self.device.create_shader_module(code=head + tile.entry.wgsl)
         pipeline = self.device.create_compute_pipeline(
             layout=self.layout, compute={"module": module, "entry_point": "main"}
         )

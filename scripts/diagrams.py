@@ -204,7 +204,7 @@ def kernel() -> Picture:
                 "a template asks lowerings for its elements",
             ],
             "kept",
-            "kernel.Shader.printed",
+            "kernel.Kernel.with_shader",
         ),
         (
             "Kernel",

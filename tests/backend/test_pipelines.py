@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,6 @@ from tests.interrupts import Interrupt, interrupted, is_call
 from tests.processes import LONG
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
-from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 from webnn_py.engines.webgpu.runtime import engine
 from webnn_py.engines.webgpu.runtime.devices import pipelines
@@ -169,7 +169,7 @@ def test_of_kernels_that_share_their_code_one_is_begun(
         outputs[f"y{size}"] = b.conv2d(x, w)
     b.build_sync(outputs)
     assert begun
-    assert len({form_of(key.code) for key in begun}) == len(begun)
+    assert len({re.sub(r"\d+", "", key.code) for key in begun}) == len(begun)
 
 
 def test_work_that_fails_meanwhile_ends_it(device: Counting) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernels
 def _each(builder: KernelBuilder, name: str) -> Kernel:
     """A kernel with `write(i)` called for each element of its root."""
     size = builder.root.size
-    entry = EntryPoint(
+    entry = EntryPoint.of(
         64, (("global_invocation_id", "g"),), [f"  if (g.x < {size}u) {{ write(g.x); }}"]
     )
     return builder.finish(name, entry, grid(-(-size // 64), builder.features.grid))

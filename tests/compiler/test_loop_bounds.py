@@ -7,15 +7,12 @@ import pytest
 from webnn_py.engines.webgpu.compiler.kernel import EntryPoint, Kernel, Shader
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import MIN_PART_ELEMENTS, part_lengths
 from webnn_py.engines.webgpu.compiler.loop_bounds import (
-    END_LOOP,
     LONG,
     doublings,
     halvings,
-    has_loop,
     iterations_of,
-    loop,
-    without_tags,
 )
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, loop
 
 
 def nested(outer: int, inner: int) -> str:
@@ -23,10 +20,15 @@ def nested(outer: int, inner: int) -> str:
     return "\n".join([loop("for (a)", outer), loop("for (b)", inner), END_LOOP, END_LOOP])
 
 
+def count(text: str, **functions: str) -> int:
+    """The iterations of a text with functions that it may call."""
+    return iterations_of(Code.of(text), {name: Code.of(body) for name, body in functions.items()})
+
+
 def test_a_loop_in_a_loop_counts_with_each_iteration_of_the_outer_one() -> None:
-    assert iterations_of("out0[0] = 1u;", {}) == 0
-    assert iterations_of(nested(3, 5), {}) == 3 + 15
-    assert iterations_of(f"{nested(3, 5)}\nif (t > 0u) {{ {nested(1, 4)} }}", {}) == 18 + 5
+    assert count("out0[0] = 1u;") == 0
+    assert count(nested(3, 5)) == 3 + 15
+    assert count(f"{nested(3, 5)}\nif (t > 0u) {{ {nested(1, 4)} }}") == 18 + 5
 
 
 def test_functions_count_where_they_are_called() -> None:
@@ -36,8 +38,8 @@ def test_functions_count_where_they_are_called() -> None:
         "unused": f"{loop('for (i)', 1000)} {END_LOOP} }}",
     }
     body = f"{loop('for (r)', 10)} t = outer(r); {END_LOOP}"
-    assert iterations_of(body, functions) == 10 * 9
-    assert iterations_of("out0[0] = inner(reused(1u), unused2(2u));", functions) == 4
+    assert count(body, **functions) == 10 * 9
+    assert count("out0[0] = inner(reused(1u), unused2(2u));", **functions) == 4
 
 
 def test_loops_over_powers_of_two() -> None:
@@ -45,14 +47,15 @@ def test_loops_over_powers_of_two() -> None:
     assert [doublings(count) for count in (1, 2, 64, 65)] == [0, 1, 6, 7]
 
 
-def test_tags_are_not_printed() -> None:
-    assert has_loop(nested(3, 5))
-    assert without_tags(nested(3, 5)) == "for (a) {\nfor (b) {\n}\n}"
+def test_bounds_are_not_printed() -> None:
+    code = Code.of(nested(3, 5))
+    assert code.loops == 2
+    assert code.wgsl == "for (a) {\nfor (b) {\n}\n}"
 
 
 def test_a_loop_must_declare_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     def kernel(head: str, end: str) -> Kernel:
-        shader = Shader((), (), EntryPoint(1, (), [head, end]), frozenset())
+        shader = Shader((), (), EntryPoint.of(1, (), [head, end]), frozenset())
         return Kernel.of("made", shader, (), (), (1, 1, 1))
 
     monkeypatch.setenv("WEBNN_VERIFY", "1")

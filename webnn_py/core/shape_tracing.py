@@ -20,10 +20,8 @@ from typing import Any, TypeGuard, TypeVar
 
 from webnn_py.core.gil_yield import checkpoints
 
-ANY_MARK = "«[0-9]+»"
-"""Pattern of a mark: the number of a calculation in guillemets."""
-
 MARK = re.compile("«([0-9]+)»")
+"""Pattern of a mark: the number of a calculation in guillemets."""
 
 _FUNCTIONS = ("ceil", "floor", "inf", "nan")
 """Names of `math` that calculations use."""
@@ -110,9 +108,9 @@ class Trace:
             otherwise = "return None" if needed else "far += 1"
             self._lines.append((-1, f"if not ({condition}): {otherwise}"))
 
-    def at(self, mark: str) -> Traced:
+    def at(self, mark: int) -> Traced:
         """Return the traced number of a mark."""
-        return self._by_mark[int(mark)]
+        return self._by_mark[mark]
 
     def calculate(self, marks: Iterable[int]) -> Calculation:
         """Return the function that calculates numbers for other sizes, or None for unfit sizes.
@@ -175,13 +173,24 @@ def is_traced(number: object) -> TypeGuard[Traced]:
 
 def with_sampled_marks(text: str) -> str:
     """Replace each mark in a text by its number as `sampled` returns it."""
-    return MARK.sub(lambda mark: str(_active.trace.at(mark[1]).sampled()), text)
+    return MARK.sub(lambda mark: str(_active.trace.at(int(mark[1])).sampled()), text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text contains a mark."""
+    return MARK.search(text) is not None
+
+
+def mark_in(text: str) -> int | None:
+    """Return the mark that a text is, or None."""
+    found = MARK.fullmatch(text)
+    return None if found is None else int(found[1])
 
 
 def number_in(text: str) -> int:
-    """Return the number or the traced number that a text in code stands for."""
-    found = MARK.fullmatch(text)
-    return int(text) if found is None else _active.trace.at(found[1])
+    """Return the number or the traced number that a text stands for."""
+    mark = mark_in(text)
+    return int(text) if mark is None else _active.trace.at(mark)
 
 
 def _key(sign: str, one: Traced, other: Any) -> Hashable:
@@ -380,7 +389,7 @@ class Traced:
         return float(self.exactly())
 
     def __format__(self, form: str) -> str:
-        return format(self.exactly(), form) if form else str(self)
+        return format(self.exactly(), form)
 
     def __str__(self) -> str:
         return f"«{self.mark}»"

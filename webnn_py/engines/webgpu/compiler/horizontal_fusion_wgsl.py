@@ -11,15 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.kernel import (
     Binding,
     EntryPoint,
-    Function,
     Kernel,
     Part,
     Shader,
     WorkgroupArray,
 )
+from webnn_py.engines.webgpu.program.pieces import BRANCH, Code, divisor, u32
 
 _BUILTINS = (("workgroup_id", "wn_group"), ("local_invocation_index", "wn_lane"))
 
@@ -125,26 +126,31 @@ def fused_kernel(pairs: Sequence[tuple[Kernel, Shader]]) -> Kernel:
         own = (*shader.functions, *shader.entry.functions)
         names |= {f.name: f"{f.name}_{number}" for f in own if not f.name.startswith(_PRELUDE)}
         for function in own:
-            text = _renamed(function.text, names)
-            functions[text] = Function(names.get(function.name, function.name), text)
+            made = replace(
+                function,
+                name=names.get(function.name, function.name),
+                parameters=_renamed(function.parameters, names),
+                code=Code.of(_renamed(function.code.tagged, names)),
+            )
+            functions[made.wgsl] = made
         begin, end = end, end + workgroups_of(kernel, shader, invocations)
-        head = "{" if number == len(pairs) - 1 else f"if (wn_group.x < {end}u) {{"
-        lines.append(f"  }} else {head}" if number else f"  {head}")
+        head = "{" if number == len(pairs) - 1 else f"if (wn_group.x < {u32(end)}) {{"
+        lines.append(f"{BRANCH}  }} else {head}" if number else f"{BRANCH}  {head}")
         lines += _builtin_values(kernel, shader, begin, invocations)
-        lines.append(_renamed(shader.entry.body, names))
+        lines.append(_renamed(shader.entry.code.tagged, names))
     lines.append("  }")
     fused = Shader(
         tuple(Binding(f"data{n}", b.access, b.type) for n, b in enumerate(parts)),
         (),
-        EntryPoint(
+        EntryPoint.of(
             invocations,
             _BUILTINS,
             lines,
-            tuple(
+            (
                 WorkgroupArray(name, array.element, array.lengths)
                 for name, array in zip(array_names.values(), arrays.values(), strict=True)
             ),
-            tuple(functions.values()),
+            functions.values(),
         ),
         frozenset().union(*(shader.features for shader in shaders)),
     )
@@ -180,14 +186,14 @@ def _builtin_values(kernel: Kernel, shader: Shader, begin: int, invocations: int
         invocations: Of a workgroup.
     """
     x, y, z = kernel.workgroups
-    here = f"(wn_group.x - {begin}u)" if begin else "wn_group.x"
+    here = f"(wn_group.x - {u32(begin)})" if begin else "wn_group.x"
     names = dict(shader.entry.builtins)
     if is_independent(shader):
         name = names["global_invocation_id"]
-        return [f"  let {name} = vec3<u32>({here} * {invocations}u + wn_lane, 0u, 0u);"]
-    across = f"{here} % {x}u" if y * z > 1 else here
-    down = f"{here} / {x}u" + (f" % {y}u" if z > 1 else "") if y * z > 1 else "0u"
-    deep = f"{here} / {x * y}u" if z > 1 else "0u"
+        return [f"  let {name} = vec3<u32>({here} * {u32(invocations)} + wn_lane, 0u, 0u);"]
+    across = f"{here} % {divisor(x)}" if y * z > 1 else here
+    down = f"{here} / {divisor(x)}" + (f" % {divisor(y)}" if z > 1 else "") if y * z > 1 else "0u"
+    deep = f"{here} / {divisor(x * y)}" if z > 1 else "0u"
     lines = [f"  let {names['workgroup_id']} = vec3<u32>({across}, {down}, {deep});"]
     if "local_invocation_index" in names:
         lines.append(f"  let {names['local_invocation_index']} = wn_lane;")

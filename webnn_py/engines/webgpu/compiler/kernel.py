@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from webnn_py.engines.webgpu.compiler.code.functions import count_calls
+from webnn_py.core.shape_tracing import has_mark
+from webnn_py.engines.webgpu.compiler.code.functions import Function, count_calls
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.loop_bounds import count_loops, iterations_of, without_tags
+from webnn_py.engines.webgpu.compiler.loop_bounds import iterations_of
+from webnn_py.engines.webgpu.program.pieces import Code
 from webnn_py.engines.webgpu.program.plan import BindingType
 from webnn_py.ir import Value
 
@@ -102,21 +104,16 @@ class WorkgroupArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
-    """A function of a shader.
+class PrivateVariable:
+    """A variable of each invocation, in module scope.
 
     Attributes:
         name: Its name.
-        text: Its declaration in WGSL, with the tags of its loops.
+        type: WGSL type.
     """
 
     name: str
-    text: str
-
-    @property
-    def body(self) -> str:
-        """The text behind the function's head."""
-        return self.text.partition("{")[2]
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class EntryPoint:
     Attributes:
         invocations: Of a workgroup.
         builtins: The builtin values that it takes.
-        lines: Its statements.
+        code: Its statements.
         arrays: Workgroup arrays.
         functions: Functions of the template, all of which it calls.
         struct: Declaration of a structure, or "".
@@ -135,19 +132,30 @@ class EntryPoint:
 
     invocations: int
     builtins: Builtins
-    lines: Sequence[str]
+    code: Code
     arrays: tuple[WorkgroupArray, ...] = ()
     functions: tuple[Function, ...] = ()
     struct: str = ""
     features: frozenset[Feature] = frozenset()
 
-    @property
-    def body(self) -> str:
-        """Its statements as one text."""
-        return "\n".join(self.lines)
+    @classmethod
+    def of(
+        cls,
+        invocations: int,
+        builtins: Builtins,
+        lines: Iterable[str],
+        arrays: Iterable[WorkgroupArray] = (),
+        functions: Iterable[Function] = (),
+        struct: str = "",
+        features: frozenset[Feature] = frozenset(),
+    ) -> EntryPoint:
+        """Return an entry point by the lines of a template."""
+        code = Code.of("\n".join(lines))
+        return cls(invocations, builtins, code, tuple(arrays), tuple(functions), struct, features)
 
-    def printed(self) -> str:
-        """Return its declarations and the function in WGSL, with the tags of its loops."""
+    @property
+    def wgsl(self) -> str:
+        """Its declarations and the function in WGSL, without directives."""
         parameters = ", ".join(
             f"@builtin({builtin}) {name}: {_BUILTIN_TYPES.get(builtin, 'vec3<u32>')}"
             for builtin, name in self.builtins
@@ -155,10 +163,10 @@ class EntryPoint:
         lines = [
             *([self.struct] if self.struct else []),
             *(f"var<workgroup> {array.name}: {array.type};" for array in self.arrays),
-            *(function.text for function in self.functions),
+            *(function.wgsl for function in self.functions),
             f"@compute @workgroup_size({self.invocations})",
             f"fn main({parameters}) {{",
-            *self.lines,
+            self.code.wgsl,
             "}",
         ]
         return "\n".join(lines)
@@ -173,31 +181,60 @@ class Shader:
         functions: Functions besides the entry point's own, callees first.
         entry: The entry point.
         features: Features of the device that it uses.
+        numbers: Vectors of the array `numbers`, a uniform buffer that is bound last; 0 for none.
+        variables: Private variables.
     """
 
     bindings: tuple[Binding, ...]
     functions: tuple[Function, ...]
     entry: EntryPoint
     features: frozenset[Feature]
+    numbers: int = 0
+    variables: tuple[PrivateVariable, ...] = ()
 
-    def printed(self) -> str:
-        """Return the module in WGSL."""
-        bindings = (
+    @property
+    def wgsl(self) -> str:
+        """The module in WGSL."""
+        lines = [text for name, text in _DIRECTIVES.items() if name in self.features]
+        if self.numbers:
+            lines.append(
+                f"@group(0) @binding({len(self.bindings)}) var<uniform> numbers:"
+                f" array<vec4<u32>, {self.numbers}>;"
+            )
+        lines += [f"var<private> {each.name}: {each.type};" for each in self.variables]
+        lines += [
             f"@group(0) @binding({number}) var<storage, {binding.access}> {binding.name}:"
             f" {binding.type};"
             for number, binding in enumerate(self.bindings)
-        )
-        functions = (function.text for function in self.functions)
-        directives = (text for name, text in _DIRECTIVES.items() if name in self.features)
-        text = without_tags("\n".join([*bindings, *functions, self.entry.printed()]))
-        return "\n".join([*directives, text, ""])
+        ]
+        lines += [function.wgsl for function in self.functions]
+        return "\n".join([*lines, self.entry.wgsl, ""])
+
+    @property
+    def codes(self) -> list[Code]:
+        """The codes of its functions, then of the entry point's, and of the entry point."""
+        functions = (*self.functions, *self.entry.functions)
+        return [*(function.code for function in functions), self.entry.code]
+
+    def with_codes(self, codes: Sequence[Code]) -> Shader:
+        """Return the shader with other `codes`."""
+        *of_functions, main = codes
+        functions = [
+            replace(function, code=code)
+            for function, code in zip(
+                (*self.functions, *self.entry.functions), of_functions, strict=True
+            )
+        ]
+        count = len(self.functions)
+        entry = replace(self.entry, code=main, functions=tuple(functions[count:]))
+        return replace(self, functions=tuple(functions[:count]), entry=entry)
 
     @property
     def iterations(self) -> int:
         """The most iterations that one invocation makes in all loops together."""
         functions = (*self.functions, *self.entry.functions)
-        bodies = {function.name: function.body for function in functions}
-        return iterations_of(self.entry.body, bodies)
+        codes = {function.name: function.code for function in functions}
+        return iterations_of(self.entry.code, codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +253,7 @@ class Kernel:
         tile: Name of the kernel's tile, if the tile was measured on the adapter.
         features: Features of the device that the code uses.
         reads_words: The kernel binds a uniform buffer, whether its words are known or not.
-        shader: The parts of the code, until stages after horizontal fusion rewrite it.
+        shader: The parts of the code; None for kernels of the cache on disk.
     """
 
     name: str
@@ -241,19 +278,16 @@ class Kernel:
         writes: Iterable[Part],
         workgroups: tuple[int, int, int],
     ) -> Kernel:
-        """Return the kernel of a shader, printed. WEBNN_VERIFY=1 verifies the shader."""
-        code = shader.printed()
+        """Return the kernel of a shader."""
+        plain = cls(name, "", tuple(reads), tuple(writes), workgroups, features=shader.features)
+        return plain.with_shader(shader)
+
+    def with_shader(self, shader: Shader) -> Kernel:
+        """Return the kernel with another shader, printed. WEBNN_VERIFY=1 verifies the shader."""
+        code = shader.wgsl
         if os.environ.get("WEBNN_VERIFY") == "1":
             _verify(shader, code)
-        return cls(
-            name,
-            code,
-            tuple(reads),
-            tuple(writes),
-            workgroups,
-            features=shader.features,
-            shader=shader,
-        )
+        return replace(self, code=code, shader=shader, reads_words=shader.numbers > 0)
 
     @property
     def bindings(self) -> list[BindingType]:
@@ -263,26 +297,26 @@ class Kernel:
         return [*bound, "uniform"] if self.reads_words else bound
 
 
-def reachable(functions: Sequence[Function], main: str) -> list[Function]:
-    """Return the functions that `main` calls, directly or not.
+def reachable(functions: Sequence[Function], codes: Iterable[Code]) -> list[Function]:
+    """Return the functions that codes call, directly or not.
 
     Args:
-        functions: Functions that it may call. Templates may leave some of them unused.
-        main: The text of the entry point.
+        functions: Functions that they may call. Templates may leave some of them unused.
+        codes: The codes.
     """
-    bodies = {function.name: function.body for function in functions}
+    bodies = {function.name: function.code for function in functions}
     wanted: set[str] = set()
-    frontier = [main]
+    frontier = list(codes)
     while frontier:
-        text = frontier.pop()
-        called = {name for name in bodies.keys() - wanted if count_calls(text, name)}
+        code = frontier.pop()
+        called = {name for name in bodies.keys() - wanted if count_calls(code, name)}
         wanted |= called
         frontier += [bodies[name] for name in called]
     return [function for function in functions if function.name in wanted]
 
 
 def _verify(shader: Shader, code: str) -> None:
-    """Check that a shader declares each of its names once and the bound of every loop.
+    """Check that a shader declares each name once, the bounds of its loops, and traced numbers.
 
     Raises:
         ValueError: It does not.
@@ -295,10 +329,13 @@ def _verify(shader: Shader, code: str) -> None:
     ]
     if len(set(declared)) < len(declared):
         raise ValueError(f"a shader declares a name twice: {sorted(declared)}")
-    bounds = sum(map(count_loops, (*(each.text for each in functions), shader.entry.body)))
+    bounds = sum(each.loops for each in shader.codes)
     loops = code.count("for (") + code.count("while (")
     if bounds != loops:
         raise ValueError(f"a shader has {loops} loops, {bounds} of them with a bound:\n{code}")
+    plain = "".join(each for code in shader.codes for each in code.pieces if isinstance(each, str))
+    if has_mark(plain):
+        raise ValueError(f"a shader has a traced number outside a literal:\n{code}")
 
 
 def grid(count: int, limit: int) -> tuple[int, int, int]:

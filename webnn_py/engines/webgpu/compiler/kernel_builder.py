@@ -15,20 +15,20 @@ from webnn_py.core.gil_yield import checkpoint
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
-from webnn_py.engines.webgpu.compiler.code.functions import is_word, names_word
+from webnn_py.engines.webgpu.compiler.code.functions import Function, is_word, names_word
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.inplace_concat import Places
 from webnn_py.engines.webgpu.compiler.kernel import (
     Binding,
     EntryPoint,
     Feature,
-    Function,
     Kernel,
     Part,
     Shader,
     reachable,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, MAX_ITERATIONS, loop
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, MAX_ITERATIONS
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, loop, printed, u32
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
@@ -200,13 +200,13 @@ class KernelBuilder:
 
     def _part_loader(self, value: Value, name: str) -> Function:
         storage = self.storage(value)
-        lines = [f"fn load_{name}(i: u32) -> {storage.element} {{"]
+        lines = [""]
         for number, part in enumerate(self.parts(value)):
             first, count = part.offset // storage.word_bytes, part.size // storage.word_bytes
             place = symbol("i") - first
-            lines.append(f"  if (i < {first + count}u) {{ return {name}_{number}[{place}]; }}")
-        lines += [f"  return {storage.element}();", "}"]
-        return Function(f"load_{name}", "\n".join(lines))
+            lines.append(f"  if (i < {u32(first + count)}) {{ return {name}_{number}[{place}]; }}")
+        lines += [f"  return {storage.element}();", ""]
+        return Function.of(f"load_{name}", "i: u32", storage.element, "\n".join(lines))
 
     def scalar(self, value: Value) -> float | int | None:
         """Return the number of a constant of one element, else None."""
@@ -215,16 +215,16 @@ class KernelBuilder:
 
     def function(self, name: str, parameters: str, result: str, body: Body) -> None:
         """Add a function with a finished body."""
-        head = f"fn {name}({parameters})" + (f" -> {result}" if result else "")
-        text = head + " {\n" + "\n".join(body.lines) + "\n}"
-        self.functions.append(Function(name, text))
+        text = "\n".join(["", *body.lines, ""])
+        self.functions.append(Function.of(name, parameters, result, text))
 
     def finish(
         self, name: str, entry: EntryPoint, workgroups: Sequence[int], writes: Part | None = None
     ) -> Kernel:
         """Return the kernel of an entry point, with the bindings and functions that it uses."""
-        main = entry.printed()
-        functions = reachable(self.functions, main)
+        own = [*(function.code for function in entry.functions), entry.code]
+        functions = reachable(self.functions, own)
+        codes = [*(function.code for function in functions), *own]
         reads = [
             (
                 part,
@@ -235,11 +235,11 @@ class KernelBuilder:
             for number, part in enumerate(self.parts(value))
         ]
         reads += [(self.parts(v)[0], name, kind) for (v, kind), name in self._runs.items()]
-        text = "\n".join([*(function.text for function in functions), main])
+        text = "\n".join(code.wgsl for code in codes)
         reads = [read for read in reads if names_word(text, read[1])]
         bindings = [Binding(name, "read", f"array<{kind}>") for _, name, kind in reads]
         bindings.append(Binding("out0", "read_write", f"array<{self._written_element()}>"))
-        helpers = [Function(name, prelude.FUNCTIONS[name]) for name in prelude.called(text)]
+        helpers = [prelude.FUNCTIONS[name] for name in prelude.called(text)]
         features = self._features() | entry.features
         shader = Shader(tuple(bindings), (*helpers, *functions), entry, features)
         x, y, z = workgroups
@@ -326,7 +326,7 @@ class Body:
         """Name an expression that is neither a name nor a number, and return its name."""
         if isinstance(expression, Index):
             return self._let_index(expression, hint)
-        if is_word(expression):
+        if is_word(printed(expression)):
             return expression
         made = self.fresh(hint)
         self.line(f"let {made} = {expression};")
@@ -339,7 +339,9 @@ class Body:
     def _let_index(self, index: Index, hint: str) -> Index:
         known = self._name_of(index)
         if known.is_name or (
-            self._by_fours and not known.is_call and len(str(index)) < MAX_REPEATED_INDEX_CHARS
+            self._by_fours
+            and not known.is_call
+            and len(printed(str(index))) < MAX_REPEATED_INDEX_CHARS
         ):
             return known
         made = index.named(self.fresh(hint))
@@ -411,13 +413,13 @@ class Body:
         copies = min(-(-self._around * count // LONG), MAX_UNROLLED_COPIES, count)
         iterations = -(-count // copies)
         around, self._around = self._around, self._around * iterations
-        last = f"{count}u" if end is None else end.enclosed
+        last = f"{u32(count)}" if end is None else end.enclosed
         if copies == 1:
             with self.block(f"for (var {name} = 0u; {name} < {last}; {name}++)", iterations):
                 yield counter
         else:
             first = symbol(self.fresh("first"), count)
-            head = f"for (var {first} = 0u; {first} < {last}; {first} += {copies}u)"
+            head = f"for (var {first} = 0u; {first} < {last}; {first} += {u32(copies)})"
             with self.block(head, iterations):
                 begin = len(self.lines)
                 with self.block(""):
@@ -465,7 +467,7 @@ class Body:
 
     def _one_of_four(self, value: Value, place: Index) -> str:
         """Return the name of an element that is read in a vec4; "" if it is read by itself."""
-        if not self._by_fours or "«" in str(place) or (place % 4).terms:
+        if not self._by_fours or Code.of(str(place)).is_traced or (place % 4).terms:
             return ""
         four = place // 4
         key = self.builder.places.buffer_of(value), str(four)
@@ -488,5 +490,5 @@ class Body:
 def _summed(at: Callable[[str], str], parts: int, count: int) -> Callable[[str], str]:
     """Return what gives the sum of `parts` at an index, each of `count` array elements."""
     return lambda place: (
-        f"({' + '.join(at(f'({place}) + {part * count}u') for part in range(parts))})"
+        f"({' + '.join(at(f'({place}) + {u32(part * count)}') for part in range(parts))})"
     )

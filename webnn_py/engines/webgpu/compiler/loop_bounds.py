@@ -5,8 +5,7 @@ counted together, and reports nothing. So no kernel may come near. Long loops ar
 invocations and passes (`split_loops`), which is faster on any device, or unrolled where they stand
 (`kernel_builder`).
 
-A template declares the bound of each loop in a tag before the loop's head, and tags the loop's
-end. Tags are removed when a kernel is printed.
+A template declares the bound of each loop with its head (`pieces.loop`).
 """
 
 from __future__ import annotations
@@ -16,23 +15,13 @@ from collections.abc import Mapping
 from webnn_py.core.shape_tracing import number_in
 from webnn_py.core.traced_queries import highest
 from webnn_py.engines.webgpu.compiler.code.functions import count_calls
+from webnn_py.engines.webgpu.program.pieces import Code, Loop, LoopEnd
 
 MAX_ITERATIONS = 65_000
 """Iterations that one invocation may make in all its loops together."""
 
 LONG = 1 << 15
 """Elements up to which one loop goes over all of them: two such loops stay within the bound."""
-
-_OPEN, _CLOSE = "⟦", "⟧"
-_END = f"{_OPEN}end{_CLOSE}"
-
-END_LOOP = f"{_END}}}"
-"""The closing brace of a loop."""
-
-
-def loop(head: str, iterations: int) -> str:
-    """Return the head of a loop that makes at most `iterations`, up to its opening brace."""
-    return f"{_OPEN}{iterations}{_CLOSE}{head} {{"
 
 
 def halvings(count: int) -> int:
@@ -45,30 +34,14 @@ def doublings(count: int) -> int:
     return max(0, highest(count) - 1).bit_length()
 
 
-def has_loop(text: str) -> bool:
-    """Whether a tagged text contains loops."""
-    return _OPEN in text
-
-
-def count_loops(text: str) -> int:
-    """Return the number of loops in a tagged text."""
-    return text.count(_OPEN) - text.count(_END)
-
-
-def without_tags(text: str) -> str:
-    """Return a text without the tags of its loops."""
-    first, *pieces = text.split(_OPEN)
-    return first + "".join(piece.partition(_CLOSE)[2] for piece in pieces)
-
-
-def iterations_of(text: str, functions: Mapping[str, str]) -> int:
-    """Return the most iterations that one invocation makes in a tagged text and the calls in it.
+def iterations_of(code: Code, functions: Mapping[str, Code]) -> int:
+    """Return the most iterations that one invocation makes in a code and the calls in it.
 
     Args:
-        text: Statements or an expression.
-        functions: Tagged bodies of functions that it may call, by name.
+        code: Statements or an expression.
+        functions: Functions that it may call, by name.
     """
-    looping = {name for name, body in functions.items() if has_loop(body)}
+    looping = {name for name, body in functions.items() if body.loops}
     while callers := {
         name
         for name in functions.keys() - looping
@@ -79,27 +52,23 @@ def iterations_of(text: str, functions: Mapping[str, str]) -> int:
 
     def of_function(name: str) -> int:
         if name not in known:
-            known[name] = of_text(functions[name])
+            known[name] = of_code(functions[name])
         return known[name]
 
-    def of_calls(plain: str) -> int:
-        calls = ((name, count_calls(plain, name)) for name in looping)
-        return sum(count * of_function(name) for name, count in calls if count)
-
-    def of_text(tagged: str) -> int:
-        first, *pieces = tagged.split(_OPEN)
-        totals = [of_calls(first)]
+    def of_code(code: Code) -> int:
+        totals = [0]
         bounds: list[int] = []
-        for piece in pieces:
-            tag, _, plain = piece.partition(_CLOSE)
-            if tag == "end":
+        for part in code.split_at_loops():
+            if isinstance(part, Loop):
+                bounds.append(number_in(part.iterations))
+                totals.append(0)
+            elif isinstance(part, LoopEnd):
                 inside = totals.pop()
                 totals[-1] += bounds.pop() * (1 + inside)
             else:
-                bounds.append(number_in(tag))
-                totals.append(0)
-            totals[-1] += of_calls(plain)
+                calls = ((name, count_calls(part, name)) for name in looping)
+                totals[-1] += sum(count * of_function(name) for name, count in calls if count)
         (total,) = totals
         return total
 
-    return of_text(text)
+    return of_code(code)

@@ -6,54 +6,34 @@ in many sizes.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
-import re
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.code.functions import count_calls
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, PrivateVariable, Shader
+from webnn_py.engines.webgpu.program.pieces import Branch, Code, Literal, Loop, LoopBody
 from webnn_py.engines.webgpu.program.storage import Features
 
 MAX_SHARED_NUMBERS = 64
 """Differing numbers up to which kernels share their code."""
 
-MAX_CACHED_FORMS = 256
-"""Kernels whose forms are cached while others are written."""
-
 MAX_UNROLLED_ITERATIONS = 8
 """Iterations up to which drivers unroll a loop if its bound is a literal."""
 
-_LITERAL = r"\d(?<!\w\d){}(?:\d*u|\d*\.\d*(?:e[+-]?\d+)?f|\d*e[+-]?\d+f)\b"
-"""An unsigned integer or float.
+_SHARED_TYPES = ("u", "f")
+"""Types of the literals that kernels may read; shape-generic kernels read all."""
 
-The lookbehind follows the first digit, since the search for a digit is fast.
-"""
-
-_NUMBER = re.compile(_LITERAL.format(""))
-_FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
-"""The same without divisors, which stay literals: compilers turn their divisions into products."""
-
-_KINDS = {
+_READS = {
     "u": "{}",
     "f": "bitcast<f32>({})",
     "i": "bitcast<i32>({})",
     "li": "i64(bitcast<i32>({}))",
     "lu": "u64({})",
 }
-"""For the suffix of a literal, the expression that reads it from a word."""
+"""For the type of a literal, the expression that reads it from a word."""
 
-_HEAD = re.compile(r"for \([^)]*\)")
-
-_BRANCH = re.compile(
-    r"^  (?:if|\} else if) \(wn_group\.x < .*$|^  \} else \{(?=\n.*\bwn_group\b)", re.MULTILINE
-)
-"""The heads of the branches of a fused kernel."""
-
-_FUNCTION = re.compile(r"^fn (\w+\()(?:[^\n]*\}$|[^{]*\{\n.*?^\})", re.MULTILINE | re.DOTALL)
-
-_FIRST = "var<private> wn_first: u32;\n"
+_FIRST = PrivateVariable("wn_first", "u32")
 _SET_FIRST = "  wn_first = wn_groups.x >> 31u;\n"
 """A 0 that drivers cannot fold.
 
@@ -61,164 +41,193 @@ If a loop's bound lies at a constant index of a uniform buffer, lavapipe compile
 value there, anew for each dispatch, which takes 1 to 40 ms.
 """
 
-Span = tuple[int, int]
-Groups = Sequence[int | None]
+Place = tuple[int, int]
+"""A piece: the index of its code among `Shader.codes`, and its own in that code."""
 
 
 def share(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
     """Return the kernels; those that differ only in numbers get the same code."""
-    spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
+    forms: dict[str, _Form] = {}  # by code
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
-        groups.setdefault(form_of(kernel.code), []).append(place)
+        if kernel.code not in forms:
+            forms[kernel.code] = _Form(kernel)
+        groups.setdefault(forms[kernel.code].text, []).append(place)
     shared = list(kernels)
     for places in groups.values():
-        made = _shared([kernels[place] for place in places], spans, features)
+        made = _shared([kernels[place] for place in places], forms, features)
         for place, kernel in zip(places, made, strict=True):
             shared[place] = kernel
     return shared
 
 
-@functools.lru_cache(MAX_CACHED_FORMS)
-def form_of(code: str) -> str:
+def form_of(kernel: Kernel) -> str:
     """Return code without the numbers that it could read: kernels of one form may share code."""
-    spans = _spans(code)
-    return _replaced(code, spans, [f"#{number[-1]}" for number in _numbers_at(code, spans)])
+    return _Form(kernel).text
 
 
-@functools.lru_cache(MAX_CACHED_FORMS)
-def _spans(code: str) -> list[Span]:
-    """Return the spans of the numbers that a kernel could read."""
-    if "for (" not in code:
-        return [match.span() for match in _FACTOR.finditer(code)]
-    main = code.index("fn main(")
-    loop = code.find("for (", main)
-    # Divisors may be read before the loop, where an invocation divides once.
-    parts = [(_FACTOR, 0, main), (_FACTOR, main, len(code))]
-    if loop >= 0:
-        parts[1:] = [(_NUMBER, main, loop), (_FACTOR, loop, len(code))]
-    parts += [(_NUMBER, *span) for span in _divided_once(code, main)]
-    found = {match.span() for pattern, *part in parts for match in pattern.finditer(code, *part)}
-    return sorted(found - _short_loops(code))
+class _Form:
+    """A kernel's code apart from its numbers.
+
+    Attributes:
+        places: The places of the numbers that the kernel could read, in order.
+        numbers: These numbers in WGSL.
+        words: The words from which the kernel would read them.
+        text: The code with the types of these in their place.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        shader = _shader_of(kernel)
+        codes = shader.codes
+        self.places = sorted(_readable(shader))
+        found = [codes[code].literals[piece] for code, piece in self.places]
+        self.numbers = [literal.wgsl for literal in found]
+        self.words = [literal.word for literal in found]
+        types = {at: f"#{literal.type}" for at, literal in zip(self.places, found, strict=True)}
+        self.text = shader.with_codes(_replaced(codes, types)).wgsl
 
 
-def _short_loops(code: str) -> set[Span]:
-    """Return the spans of the numbers of short loops, which drivers unroll."""
-    return {
-        match.span()
-        for head in _HEAD.finditer(code)
-        for match in _NUMBER.finditer(code, *head.span())
-        if int(match[0][:-1]) <= MAX_UNROLLED_ITERATIONS
-    }
+def _shader_of(kernel: Kernel) -> Shader:
+    assert kernel.shader is not None, "kernels of the cache on disk are shared already"
+    return kernel.shader
 
 
-def _divided_once(code: str, main: int) -> Iterator[Span]:
-    """Yield the spans where fused kernels divide once: before loops, in functions called there."""
-    begins = [branch.start() for branch in _BRANCH.finditer(code, main)]
-    once = []
-    for begin, end in itertools.pairwise([*begins, len(code)]):
-        loop = code.find("for (", begin, end)
-        once.append((begin, end if loop < 0 else loop))
-    yield from once
-    for function in _FUNCTION.finditer(code, 0, main if begins else 0):
-        call = code.rfind(function[1])
-        is_once = any(begin < call < end for begin, end in once)
-        if is_once and code.count(function[1]) == 2 and "for (" not in function[0]:
-            yield function.span()
+def _readable(shader: Shader) -> set[Place]:
+    """Return the places of the numbers that a kernel could read.
+
+    Divisors stay literals, as compilers turn divisions by these into products; except before the
+    first loop, where an invocation divides once. Numbers of short loops stay literals, too.
+    """
+    codes = shader.codes
+    numbers = [
+        (code, piece, literal)
+        for code, each in enumerate(codes)
+        for piece, literal in each.literals.items()
+        if literal.type in _SHARED_TYPES
+    ]
+    found = {(code, piece) for code, piece, literal in numbers if not literal.divides}
+    if not any(code.loops for code in codes):
+        return found
+    once = [(len(codes) - 1, range(_first_loop(codes[-1], range(len(codes[-1].pieces)))))]
+    once += _divided_once(shader)
+    found.update(
+        (code, piece)
+        for code, piece, literal in numbers
+        if literal.divides and any(code == at and piece in within for at, within in once)
+    )
+    return found.difference((code, at) for code, each in enumerate(codes) for at in _short(each))
 
 
-def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
-    """Return the code with texts in place of numbers."""
-    parts = []
-    done = 0
-    for (begin, end), text in zip(spans, texts, strict=True):
-        parts += [code[done:begin], text]
-        done = end
-    return "".join([*parts, code[done:]])
+def _first_loop(code: Code, within: range) -> int:
+    """Return the place of the first loop; the end of the range if there is none."""
+    loops = (place for place in within if isinstance(code.pieces[place], Loop))
+    return next(loops, within.stop)
 
 
-def _numbers_at(code: str, spans: Iterable[Span]) -> list[str]:
-    """Return the numbers at these spans."""
-    return [code[begin:end] for begin, end in spans]
+def _short(code: Code) -> Iterator[int]:
+    """Yield the places of the numbers in the heads of short loops, which drivers unroll."""
+    in_head = False
+    for place, piece in enumerate(code.pieces if code.loops else ()):
+        if isinstance(piece, (Loop, LoopBody)):
+            in_head = isinstance(piece, Loop)
+        elif (
+            in_head and isinstance(piece, Literal) and int(piece.number) <= MAX_UNROLLED_ITERATIONS
+        ):
+            yield place
 
 
-def _shared(
-    kernels: list[Kernel], spans: dict[str, list[Span]], features: Features
-) -> list[Kernel]:
+def _divided_once(shader: Shader) -> Iterator[tuple[int, range]]:
+    """Yield the parts where fused kernels divide once: before loops, in functions called there.
+
+    Each is the index of its code, and the places in it.
+    """
+    codes = shader.codes
+    main = codes[-1]
+    branches = [place for place, piece in enumerate(main.pieces) if isinstance(piece, Branch)]
+    once = [
+        range(begin, _first_loop(main, range(begin, end)))
+        for begin, end in itertools.pairwise([*branches, len(main.pieces)])
+    ]
+    yield from ((len(codes) - 1, within) for within in once)
+    called_once = [Code(main.pieces[within.start : within.stop]) for within in once]
+    functions = (*shader.functions, *shader.entry.functions)
+    for number, function in enumerate(functions if branches else ()):
+        calls = sum(count_calls(code, function.name) for code in codes)
+        is_once = calls == 1 and any(count_calls(code, function.name) for code in called_once)
+        if is_once and not function.code.loops:
+            yield number, range(len(function.code.pieces))
+
+
+def _replaced(codes: Sequence[Code], texts: Mapping[Place, str]) -> list[Code]:
+    """Return the codes with texts in the place of pieces."""
+    made = [list(code.pieces) for code in codes]
+    for (code, piece), text in texts.items():
+        made[code][piece] = text
+    return [Code(pieces) for pieces in made]
+
+
+def _shared(kernels: list[Kernel], forms: Mapping[str, _Form], features: Features) -> list[Kernel]:
     """Return kernels of one form with the same code, unless they would read too many numbers."""
-    numbers = {code: _numbers_at(code, spans[code]) for code in {kernel.code for kernel in kernels}}
-    if len(numbers) == 1:
+    if len({kernel.code for kernel in kernels}) == 1:
         return kernels
-    columns = list(zip(*(numbers[kernel.code] for kernel in kernels), strict=True))
+    columns = list(zip(*(forms[kernel.code].numbers for kernel in kernels), strict=True))
     differing = dict.fromkeys(column for column in columns if len(set(column)) > 1)
     if not 0 < len(differing) <= MAX_SHARED_NUMBERS:
         return kernels
-    places = {column: place for place, column in enumerate(differing)}
-    groups = [places.get(column) for column in columns]
-    first = kernels[0].code
-    code = reading(kernels[0], spans[first], groups, features)
-    return [_with_numbers(kernel, code, numbers[kernel.code], groups) for kernel in kernels]
+    words = {column: word for word, column in enumerate(differing)}
+    groups = [words.get(column) for column in columns]
+    form = forms[kernels[0].code]
+    read = {at: word for at, word in zip(form.places, groups, strict=True) if word is not None}
+    first = reading(kernels[0], read, features)
+    firsts = [
+        groups.index(word) for word in range(len(words))
+    ]  # places of a word hold equal numbers
+    return [
+        replace(
+            kernel,
+            code=first.code,
+            shader=first.shader,
+            reads_words=True,
+            numbers=tuple(forms[kernel.code].words[number] for number in firsts),
+        )
+        for kernel in kernels
+    ]
 
 
-def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Features) -> str:
-    """Return the code of a kernel that reads some of its numbers.
+def reading(kernel: Kernel, words: Mapping[Place, int], features: Features) -> Kernel:
+    """Return a kernel that reads some of its numbers.
 
     Args:
         kernel: A kernel with all its numbers in its code.
-        spans: The spans of these numbers.
-        groups: For each number, the index of the word that replaces it; None to keep the number.
+        words: For each literal that it is to read, by its place, the index of the word.
         features: The devices.
     """
+    shader = _shader_of(kernel)
+    codes, entry = shader.codes, shader.entry
     hidden = features.kind == "cpu"
-    main = kernel.code.index("fn main(")
-    texts, named = [], {}
-    for (begin, end), group in zip(spans, groups, strict=True):
-        text = kernel.code[begin:end]
-        if group is None:
-            texts.append(text)
-            continue
-        place = f"wn_first + {group // 4}u" if hidden else f"{group // 4}u"
-        value = _KINDS[_kind(text)].format(f"numbers[{place}].{'xyzw'[group % 4]}")
-        if begin > main:  # read before loops, as not every driver hoists the read
-            named[f"number{group}"] = value
-            value = f"number{group}"
-        texts.append(value)
-    code = _replaced(kernel.code, spans, texts)
-    head = code.index("@group(")  # after directives
-    begin = code.index("fn main(") + len("fn main(")
-    body = code.index("{\n", begin) + 2
-    last, size = len(kernel.reads) + len(kernel.writes), -(-len({*groups} - {None}) // 4)
-    binding = f"@group(0) @binding({last}) var<uniform> numbers: array<vec4<u32>, {size}>;\n"
+    texts: dict[Place, str] = {}
+    named: dict[str, str] = {}
+    for place in sorted(words):
+        code, piece = place
+        literal, word = codes[code].literals[piece], words[place]
+        vector = f"wn_first + {word // 4}u" if hidden else f"{word // 4}u"
+        value = _READS[literal.type].format(f"numbers[{vector}].{'xyzw'[word % 4]}")
+        if code == len(codes) - 1:  # read before loops, as not every driver hoists the read
+            named[f"number{word}"] = value
+            value = f"number{word}"
+        texts[place] = value
     lets = "".join(f"  let {name} = {value};\n" for name, value in named.items())
-    given = ""
+    builtins, variables = entry.builtins, shader.variables
     if hidden:
-        binding, lets = f"{binding}{_FIRST}", f"{_SET_FIRST}{lets}"
-        given = "@builtin(num_workgroups) wn_groups: vec3<u32>, "
-    return code[:head] + binding + code[head:begin] + given + code[begin:body] + lets + code[body:]
-
-
-def _with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Groups) -> Kernel:
-    """Return a kernel with code that reads its numbers.
-
-    Args:
-        kernel: The kernel with its own code.
-        code: The code by `reading`.
-        numbers: All numbers of the kernel's own code.
-        groups: The groups for `reading`.
-    """
-    read = dict(zip(groups, numbers, strict=True))  # numbers of one group are equal
-    words = tuple(word_of(read[group]) for group in range(len(read.keys() - {None})))
-    return dataclasses.replace(kernel, code=code, numbers=words, reads_words=True, shader=None)
-
-
-def _kind(number: str) -> str:
-    """Return the suffix of a literal."""
-    return number.lstrip("0123456789.e+-")
-
-
-def word_of(number: str) -> int:
-    """Return the bits of a literal of any type."""
-    digits = number.rstrip("fliu")
-    if digits.removeprefix("-").isdecimal():
-        return int(digits) & 0xFFFFFFFF
-    return int.from_bytes(struct.pack("<f", float(digits)), "little")
+        lets = _SET_FIRST + lets
+        builtins, variables = (("num_workgroups", "wn_groups"), *builtins), (_FIRST, *variables)
+    *functions, main = _replaced(codes, texts)
+    made = shader.with_codes([*functions, Code([lets]) + main])
+    return kernel.with_shader(
+        replace(
+            made,
+            entry=replace(made.entry, builtins=builtins),
+            numbers=-(-len({*words.values()}) // 4),
+            variables=variables,
+        )
+    )

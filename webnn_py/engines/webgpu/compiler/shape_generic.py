@@ -9,13 +9,12 @@ serve all these sizes, too.
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.messages import LOG, describe_error
-from webnn_py.core.shape_tracing import ANY_MARK, MARK, Numbers, Trace, calculated, marks_in
+from webnn_py.core.shape_tracing import Numbers, Trace, calculated, marks_in
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.engines.webgpu.compiler.compiled import (
     Compiled,
@@ -25,8 +24,9 @@ from webnn_py.engines.webgpu.compiler.compiled import (
 )
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.pipeline_sharing import reading, word_of
+from webnn_py.engines.webgpu.compiler.pipeline_sharing import reading
 from webnn_py.engines.webgpu.compiler.template import Template
+from webnn_py.engines.webgpu.program.pieces import Literal, NumberType, Piece, word_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value, make_graph
 from webnn_py.ops.replay import at_sizes
@@ -37,10 +37,6 @@ MAX_READ_NUMBERS = 512
 MAX_TRACES = 64
 """Traces of a graph that are kept, the most recently used."""
 
-_INT32 = re.compile(rf"\bi32\((-?)({ANY_MARK})\)")
-_READ = re.compile(rf"{MARK.pattern}((?:\.\d+)?(?:u|i|l[iu]|f)\b)")
-"""The mark of a number that can be read, with the suffix of its type."""
-
 Sizes = Mapping[str, int]
 
 
@@ -50,15 +46,15 @@ class Read:
 
     Attributes:
         mark: The mark of the number.
-        type: The suffix of its literal.
+        type: The type of its literal.
     """
 
     mark: int
-    type: str
+    type: NumberType
 
     def word(self, numbers: Numbers) -> int:
         """Return the word that the kernel reads."""
-        return word_of(f"{numbers[self.mark]}{self.type}")
+        return word_of(numbers[self.mark], self.type)
 
 
 class CompiledAlike:
@@ -217,39 +213,41 @@ def reading_marks(
 ) -> tuple[Kernel, Sequence[Read]]:
     """Return a kernel that reads its traced numbers, and these numbers.
 
-    Numbers that no invocation can read, such as array lengths, become conditions.
+    Numbers that no invocation can read become conditions.
     """
-    if not MARK.search(kernel.code):
+    shader = kernel.shader
+    assert shader is not None
+    if not any(code.is_traced for code in shader.codes):
         return kernel, ()
-    marked = _INT32.sub(r"i32(\1\2i)", kernel.code)
-    marked = MARK.sub(lambda mark: _kept(mark, marked, trace), marked)
-    found = list(_READ.finditer(marked))
-    if len({mark[0] for mark in found}) > MAX_READ_NUMBERS:
-        code = MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code)
-        return dataclasses.replace(kernel, code=code, shader=None), ()
+    codes = [code.replaced(lambda piece: _kept(piece, trace)) for code in shader.codes]
+    found = {
+        (number, place): Read(literal.mark, literal.type)
+        for number, code in enumerate(codes)
+        for place, literal in code.literals.items()
+        if literal.mark is not None
+    }
+    places = {read: place for place, read in enumerate(dict.fromkeys(found.values()))}
+    if len(places) > MAX_READ_NUMBERS:
+        codes = [code.replaced(_exactly) for code in codes]
+        found, places = {}, {}
+    plain = kernel.with_shader(shader.with_codes(codes))
     if not found:
-        return dataclasses.replace(kernel, code=marked, shader=None), ()
-    places: dict[Read, int] = {}
-    groups = [places.setdefault(Read(int(mark[1]), mark[2]), len(places)) for mark in found]
-    code, spans, done = "", [], 0
-    for mark in found:
-        code += marked[done : mark.start()]
-        spans.append((len(code), len(code) + 1 + len(mark[2])))
-        code, done = f"{code}0{mark[2]}", mark.end()
-    plain = dataclasses.replace(kernel, code=code + marked[done:], shader=None)
-    code = reading(plain, spans, groups, features)
-    return dataclasses.replace(plain, code=code, reads_words=True), list(places)
+        return plain, ()
+    words = {place: places[read] for place, read in found.items()}
+    return reading(plain, words, features), list(places)
 
 
-def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:
-    """Return a mark, or its number if that cannot be read."""
-    found = _READ.match(code, mark.start())
-    number = trace.at(mark[1])
-    if found is None:
-        return str(number.exactly())
-    if found[2] in ("li", "lu") and not 0 <= number < 1 << 31:
-        return str(number.exactly())
-    return mark[0]
+def _exactly(piece: Piece) -> Piece:
+    """Return the number of a literal for the traced sizes; other pieces as they are."""
+    return piece.exactly() if isinstance(piece, Literal) else piece
+
+
+def _kept(piece: Piece, trace: Trace) -> Piece:
+    """Return a piece, or its number if that cannot be read."""
+    if isinstance(piece, Literal) and piece.mark is not None and piece.type in ("li", "lu"):
+        is_word = 0 <= trace.at(piece.mark) < 1 << 31
+        return piece if is_word else piece.exactly()
+    return piece
 
 
 class CompiledForSizes:

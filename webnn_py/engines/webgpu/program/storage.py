@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from webnn_py.core.shape_tracing import Traced, is_traced
+from webnn_py.engines.webgpu.program.pieces import i32, number, u32
 from webnn_py.ir import Descriptor
 
 PAIR = "vec2<u32>"
@@ -167,16 +168,18 @@ def literal(value: float | int, compute: str) -> str:
         case "f32":
             return _float_literal(float(value))
         case "i32":
-            return "i32(-2147483647 - 1)" if value == -(2**31) else f"i32({int(value)})"
+            return "i32(-2147483647 - 1)" if value == -(2**31) else i32(int(value))
         case "u32":
-            return f"{int(value)}u"
+            return u32(int(value))
         case "i64":
-            return "(-9223372036854775807li - 1li)" if value == -(2**63) else f"{int(value)}li"
+            return (
+                "(-9223372036854775807li - 1li)" if value == -(2**63) else number(int(value), "li")
+            )
         case "u64":
-            return f"{int(value)}lu"
+            return number(int(value), "lu")
         case "vec2<u32>":
             bits = int(value) & 0xFFFFFFFFFFFFFFFF
-            return f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)"
+            return f"vec2<u32>({u32(bits & 0xFFFFFFFF)}, {u32(bits >> 32)})"
     raise AssertionError(compute)
 
 
@@ -184,15 +187,17 @@ def _traced_literal(value: Traced, compute: str) -> str:
     """Return the literal of a traced integer; a fixed number where its type allows no symbol."""
     match compute:
         case "f32" if isinstance(value.number, int):
-            return f"{value}.0f"
+            return number(value, "f")
         case "i32":
-            return f"i32({value})"
+            return i32(value)
         case "u32":
-            return f"{value}u"
-        case "i64" | "u64":
-            return f"{value}l{compute[0]}"
+            return u32(value)
+        case "i64":
+            return number(value, "li")
+        case "u64":
+            return number(value, "lu")
         case "vec2<u32>" if 0 <= value < 1 << 32:
-            return f"vec2<u32>({value}u, 0u)"
+            return f"vec2<u32>({u32(value)}, 0u)"
     return literal(value.exactly(), compute)
 
 
@@ -203,7 +208,7 @@ def _float_literal(value: float) -> str:
         return f"wn_bits({'0xff800000u' if value < 0 else '0x7f800000u'})"
     if value == 0 and math.copysign(1.0, value) < 0:
         return "wn_bits(0x80000000u)"
-    return f"{value!r}f" if "e" in repr(value) or "." in repr(value) else f"{value!r}.0f"
+    return f"{'-' if value < 0 else ''}{number(abs(value), 'f')}"
 
 
 def storage_of(data_type: str, features: Features) -> Storage:

@@ -207,7 +207,7 @@ class EarlyPipelines:
             return
         from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
 
-        form = form_of(kernel.code)
+        form = form_of(kernel)
         if form not in self._forms:
             self._forms.add(form)
             self._pipelines.begin(kernel.name, PipelineKey.of_graph(kernel))

@@ -6,6 +6,8 @@ WebNN allows. No function here needs a fused `fma`: products that must be exact 
 
 from __future__ import annotations
 
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop
+
 FUNCTIONS = {
     "wn_settled": """fn wn_settled(x: f32) -> f32 {
   // The same number, but no driver can add to a sum's first term what is to be added to the last.
@@ -132,11 +134,15 @@ FUNCTIONS = {
     var n = u32(abs(b));
     var base = a;
     var r = 1.0;
-    ⟦6⟧while (n != 0u) {
+    """
+    + loop("while (n != 0u)", 6)
+    + """
       if ((n & 1u) != 0u) { r = r * base; }
       base = base * base;
       n = n >> 1u;
-    ⟦end⟧}
+    """
+    + END_LOOP
+    + """
     if (b > 0.0) { return r; }
     if (abs(r) > 1e-37) { return 1.0 / r; }
   }
@@ -188,10 +194,14 @@ FUNCTIONS = {
   let start = (bits >> 23u) - 120u;
   let shift = start & 31u;
   var word: array<u32, 3>;
-  ⟦3⟧for (var i = 0u; i < 3u; i++) {
+  """
+    + loop("for (var i = 0u; i < 3u; i++)", 3)
+    + """
     let next = digits[start / 32u + i + 1u];
     word[i] = (digits[start / 32u + i] << shift) | select(0u, next >> (32u - shift), shift != 0u);
-  ⟦end⟧}
+  """
+    + END_LOOP
+    + """
   let m = (bits & 0x7fffffu) | 0x800000u;
   let low = wn_pair_wide(m, word[2]);
   let middle = wn_pair_add(wn_pair_wide(m, word[1]), vec2<u32>(low.y, 0u));

@@ -24,6 +24,7 @@ from webnn_py.engines.webgpu.compiler.code.wgsl import (
     Operand,
     Unary,
 )
+from webnn_py.engines.webgpu.program.pieces import printed
 from webnn_py.engines.webgpu.program.storage import PAIR, Features, Storage, storage_of
 
 BOOL = Storage("bool", "", "bool", 1, 0)
@@ -256,5 +257,5 @@ def _type_of_number(text: str) -> Storage | None:
 def _literal(expression: Expression, storage: Storage) -> Expression:
     """Return an untyped number as a literal of a type; return other expressions unchanged."""
     if isinstance(expression, Number) and _type_of_number(expression.text) is None:
-        return wgsl.parse(storage.literal(int(expression.text, 0)))
+        return wgsl.parse(printed(storage.literal(int(expression.text, 0))))
     return expression

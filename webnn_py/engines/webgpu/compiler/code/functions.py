@@ -1,8 +1,39 @@
-"""Find names in WGSL text."""
+"""Functions of a shader, and the calls and names in a text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.program.pieces import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a shader.
+
+    Attributes:
+        name: Its name.
+        parameters: Its parameters with their types.
+        result: WGSL type of its result, or "".
+        code: All between its braces.
+    """
+
+    name: str
+    parameters: str
+    result: str
+    code: Code
+
+    @classmethod
+    def of(cls, name: str, parameters: str, result: str, text: str) -> Function:
+        """Return a function by a template's text, one statement in a line or between spaces."""
+        return cls(name, parameters, result, Code.of(text))
+
+    @property
+    def wgsl(self) -> str:
+        """Its declaration in WGSL."""
+        result = f" -> {self.result}" if self.result else ""
+        return f"fn {self.name}({self.parameters}){result} {{{self.code.wgsl}}}"
 
 
 def is_word(text: str) -> bool:
@@ -10,8 +41,9 @@ def is_word(text: str) -> bool:
     return bool(text) and all(map(_is_of_word, text))
 
 
-def count_calls(text: str, name: str) -> int:
-    """Return how often a text calls a function."""
+def count_calls(code: Code, name: str) -> int:
+    """Return how often a code calls a function."""
+    text = code.wgsl
     count, at = 0, text.find(f"{name}(")
     while at >= 0:
         count += not _is_of_word(text[at - 1 : at])

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from webnn_py.core.shape_tracing import is_traced
+from webnn_py.engines.webgpu.program import pieces
+from webnn_py.engines.webgpu.program.pieces import u32
 
 LIMIT = 1 << 32
 
@@ -61,8 +63,7 @@ class Index:
     @property
     def divisions(self) -> int:
         """Number of divisions in it."""
-        text = str(self)
-        return text.count("/") + text.count("%")
+        return sum(atom.divisions for atom, _ in self.terms)
 
     @property
     def enclosed(self) -> str:
@@ -94,13 +95,16 @@ class Index:
         if self._fits and self.high <= most:
             return self
         low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
-        return _single(_Atom(f"min({self}, {most}u)", min(low, most), min(high, most), "()"))
+        text = f"min({self}, {u32(most)})"
+        low, high = min(low, most), min(high, most)
+        return _single(_Atom(text, low, high, "()", divisions=self.divisions))
 
     def clamp(self, low: int, high: int) -> Index:
         """Return the expression clamped to these bounds."""
         if self._fits and self.low >= low:
             return self.min(high)
-        return _single(_Atom(f"clamp({self}, {low}u, {high}u)", low, high, "()"))
+        text = f"clamp({self}, {u32(low)}, {u32(high)})"
+        return _single(_Atom(text, low, high, "()", divisions=self.divisions))
 
     def __add__(self, other: Index | int) -> Index:
         if not isinstance(other, Index):
@@ -216,8 +220,9 @@ class Index:
         return 1, self, self
 
     def _divided(self, operator: str, divisor: int, low: int, high: int) -> Index:
-        text = str(self) if self._is_operand else f"({self})"
-        return _single(_Atom(f"{text} {operator} {divisor}u", low, high, operator, self, divisor))
+        text = f"{self if self._is_operand else f'({self})'} {operator} {pieces.divisor(divisor)}"
+        divisions = self.divisions + 1
+        return _single(_Atom(text, low, high, operator, self, divisor, divisions))
 
     @property
     def _is_operand(self) -> bool:
@@ -226,7 +231,7 @@ class Index:
 
     def _printed(self) -> str:
         if not self.terms:
-            return f"{self.offset % LIMIT}u"
+            return f"{u32(self.offset % LIMIT)}"
         if self.is_atom:
             return self._atom.text
         groups: dict[int, list[str]] = {}
@@ -235,15 +240,15 @@ class Index:
         added = [_product(names, factor) for factor, names in groups.items() if factor > 0]
         offset = self.offset if abs(self.offset) < LIMIT else self.offset % LIMIT
         if not added:
-            added, offset = [f"{max(offset, 0)}u"], min(offset, 0)
+            added, offset = [f"{u32(max(offset, 0))}"], min(offset, 0)
         if offset > 0:
-            added.append(f"{offset}u")
+            added.append(f"{u32(offset)}")
         text = " + ".join(added)
         for factor, names in groups.items():
             if factor < 0:
                 for taken in names if factor == -1 else [_product(names, -factor)]:
                     text += f" - {taken}"
-        return f"{text} - {-offset}u" if offset < 0 else text
+        return f"{text} - {u32(-offset)}" if offset < 0 else text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -257,6 +262,7 @@ class _Atom:
         operator: "/", "%", "()" for a call, or "" for a name.
         inner: The dividend of "/" and "%".
         divisor: The divisor of "/" and "%".
+        divisions: Number of divisions in it.
     """
 
     text: str
@@ -265,6 +271,7 @@ class _Atom:
     operator: str = ""
     inner: Index = None  # type: ignore[assignment]  # there is one where there is a divisor
     divisor: int = 0
+    divisions: int = 0
 
 
 def symbol(text: str, size: int = LIMIT) -> Index:
@@ -351,4 +358,4 @@ def _product(names: list[str], factor: int) -> str:
     joined = " + ".join(names)
     if factor == 1:
         return joined
-    return f"({joined}) * {factor % LIMIT}u" if len(names) > 1 else f"{joined} * {factor % LIMIT}u"
+    return f"{f'({joined})' if len(names) > 1 else joined} * {u32(factor % LIMIT)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webnn_py.engines.webgpu.compiler.code import wgsl
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
 RULES: dict[str, str] = {
@@ -118,7 +119,9 @@ FUNCTIONS = {
   if ((a.y | b.y) == 0u) { return vec2<u32>(a.x / b.x, 0u); }
   var quotient = vec2<u32>();
   var rest = vec2<u32>();
-  ⟦64⟧for (var i = 0u; i < 64u; i++) {
+  """
+    + loop("for (var i = 0u; i < 64u; i++)", 64)
+    + """
     let bit = 31u - (i & 31u);
     let word = select(a.y, a.x, i >= 32u);
     let carry = (rest.y >> 31u) != 0u;
@@ -127,7 +130,9 @@ FUNCTIONS = {
       rest = wn_pair_sub(rest, b);
       quotient |= select(vec2<u32>(0u, 1u << bit), vec2<u32>(1u << bit, 0u), i >= 32u);
     }
-  ⟦end⟧}
+  """
+    + END_LOOP
+    + """
   return quotient;
 }""",
     "wn_pair_div_i": """fn wn_pair_div_i(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
@@ -138,11 +143,15 @@ FUNCTIONS = {
   var r = vec2<u32>(1u, 0u);
   var base = a;
   var n = b;
-  ⟦64⟧while (any(n != vec2<u32>())) {
+  """
+    + loop("while (any(n != vec2<u32>()))", 64)
+    + """
     if ((n.x & 1u) != 0u) { r = wn_pair_mul(r, base); }
     base = wn_pair_mul(base, base);
     n = vec2<u32>((n.x >> 1u) | (n.y << 31u), n.y >> 1u);
-  ⟦end⟧}
+  """
+    + END_LOOP
+    + """
   return r;
 }""",
     "wn_pair_pow_i": """fn wn_pair_pow_i(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {

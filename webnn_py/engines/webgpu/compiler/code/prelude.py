@@ -10,8 +10,9 @@ import functools
 from collections.abc import Mapping
 
 from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64, integers
-from webnn_py.engines.webgpu.compiler.code.functions import names_with_prefix
-from webnn_py.engines.webgpu.compiler.loop_bounds import iterations_of, without_tags
+from webnn_py.engines.webgpu.compiler.code.functions import Function, names_with_prefix
+from webnn_py.engines.webgpu.compiler.loop_bounds import iterations_of
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, loop
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
 _OWN = {
@@ -25,11 +26,15 @@ _OWN = {
   var r = 1u;
   var base = a;
   var n = b;
-  ⟦32⟧while (n != 0u) {
+  """
+    + loop("while (n != 0u)", 32)
+    + """
     if ((n & 1u) != 0u) { r = r * base; }
     base = base * base;
     n = n >> 1u;
-  ⟦end⟧}
+  """
+    + END_LOOP
+    + """
   return r;
 }""",
     "wn_pow_i64": """fn wn_pow_i64(a: i64, b: i64) -> i64 {
@@ -42,11 +47,15 @@ _OWN = {
   var r = 1lu;
   var base = a;
   var n = b;
-  ⟦64⟧while (n != 0lu) {
+  """
+    + loop("while (n != 0lu)", 64)
+    + """
     if ((n & 1lu) != 0lu) { r = r * base; }
     base = base * base;
     n = n >> 1u;
-  ⟦end⟧}
+  """
+    + END_LOOP
+    + """
   return r;
 }""",
     "wn_half_bits": """fn wn_half_bits(x: f32) -> u32 {
@@ -168,12 +177,24 @@ _OWN = {
 }""",
 }
 
-FUNCTIONS: Mapping[str, str] = _OWN | (
-    floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS | integers.FUNCTIONS
-)
+
+def _declared(name: str, text: str) -> Function:
+    head, _, body = text.removesuffix("}").partition(" {")
+    parameters, _, result = head.removeprefix(f"fn {name}(").partition(") -> ")
+    return Function.of(name, parameters, result, body)
 
 
-_BODIES = {name: text.partition("{")[2] for name, text in FUNCTIONS.items()}
+FUNCTIONS: Mapping[str, Function] = {
+    name: _declared(name, text)
+    for texts in (
+        _OWN,
+        floats.FUNCTIONS,
+        elementary.FUNCTIONS,
+        int64.FUNCTIONS,
+        integers.FUNCTIONS,
+    )
+    for name, text in texts.items()
+}
 
 
 def called(code: str) -> list[str]:
@@ -183,7 +204,7 @@ def called(code: str) -> list[str]:
     def visit(text: str) -> None:
         for name in names_with_prefix(text, "wn_"):
             if name in FUNCTIONS and name not in wanted:
-                visit(_BODIES[name])
+                visit(FUNCTIONS[name].code.wgsl)
                 if name not in wanted:
                     wanted.append(name)
 
@@ -193,23 +214,24 @@ def called(code: str) -> list[str]:
 
 def used(code: str) -> str:
     """Return the declarations of the functions that `code` calls, callees first."""
-    return "".join(without_tags(FUNCTIONS[name]) + "\n" for name in called(code))
+    return "".join(FUNCTIONS[name].wgsl + "\n" for name in called(code))
 
 
 @functools.cache
 def signature(name: str) -> tuple[list[str], str] | None:
     """The types that a function takes, and the one it returns; None if there is none."""
-    if name not in FUNCTIONS:
+    function = FUNCTIONS.get(name)
+    if function is None:
         return None
-    parameters, _, result = FUNCTIONS[name].partition("(")[2].partition(") -> ")
-    types = [parameter.partition(": ")[2] for parameter in parameters.split(", ")]
-    return types, result.partition(" {")[0]
+    types = [parameter.partition(": ")[2] for parameter in function.parameters.split(", ")]
+    return types, function.result
 
 
 @functools.cache
 def rounds(expression: str) -> int:
     """The most rounds of loops that the functions in an expression make."""
-    return iterations_of(expression, {name: _BODIES[name] for name in called(expression)})
+    functions = {name: FUNCTIONS[name].code for name in called(expression)}
+    return iterations_of(Code.of(expression), functions)
 
 
 @functools.cache

@@ -13,8 +13,9 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     place_in,
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, halvings, loop
+from webnn_py.engines.webgpu.compiler.loop_bounds import halvings
 from webnn_py.engines.webgpu.compiler.lower import scan
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 from webnn_py.ir import Node
 
 
@@ -36,7 +37,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     base, step = scan.line_of(body, operand, node.attrs["axis"], i)
     first = body.load(operand, base + t * step)
     body.line(f"var best = Best({first}, t);")
-    head = f"for (var r = t + {lanes}u; r < {count}u; r += {lanes}u)"
+    head = f"for (var r = t + {u32(lanes)}; r < {u32(count)}; r += {u32(lanes)})"
     with body.block(head, -(-count // lanes)):
         element = body.load(operand, base + r * step)
         with body.block(f"if ({scan.is_better(body, node, element, 'best.value')})"):
@@ -55,17 +56,17 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     builder.function("put", "i: u32, place: u32", "", after)
     groups = grid(-(-results // results_per_group), builder.features.grid)
     own = symbol("t", threads)
-    head = f"for (var s = {threads // 2}u; s > {results_per_group // 2}u; s = s >> 1u)"
+    head = f"for (var s = {u32(threads // 2)}; s > {u32(results_per_group // 2)}; s = s >> 1u)"
     halving = loop(head, halvings(threads // 2))
     lines = f"""  let i = {place_in(groups) * results_per_group + own % results_per_group};
-  shared_best[t] = candidate(min(i, {results - 1}u), {own // results_per_group});
+  shared_best[t] = candidate(min(i, {u32(results - 1)}), {own // results_per_group});
   workgroupBarrier();
   {halving}
     if (t < s) {{ shared_best[t] = better(shared_best[t], shared_best[t + s]); }}
     workgroupBarrier();
   {END_LOOP}
-  if (t < {results_per_group}u && i < {results}u) {{ put(i, shared_best[t].place); }}"""
+  if (t < {u32(results_per_group)} && i < {u32(results)}) {{ put(i, shared_best[t].place); }}"""
     shared = WorkgroupArray("shared_best", "Best", (threads,))
     struct = f"struct Best {{ value: {compute}, place: u32 }}"
-    entry = EntryPoint(threads, BY_WORKGROUP, lines.split("\n"), (shared,), struct=struct)
+    entry = EntryPoint.of(threads, BY_WORKGROUP, lines.split("\n"), (shared,), struct=struct)
     return builder.finish(node.op, entry, groups)

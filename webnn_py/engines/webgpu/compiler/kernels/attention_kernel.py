@@ -35,7 +35,7 @@ from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
 from webnn_py.engines.webgpu.compiler.kernels.attention_subgroup import SubgroupAttention
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
 from webnn_py.ir import Node
 
 
@@ -109,23 +109,23 @@ class _AttentionKernel:
         place = place_in(groups).min(self.batches * tiles - 1)
         keys_per_iteration = tile.columns * tile.teams
         steps = -(-self.columns // keys_per_iteration)
-        first = f"tile * {keys_per_iteration}u"
+        first = f"tile * {u32(keys_per_iteration)}"
         if tile.teams > 1:
-            first += f" + team * {tile.columns}u"
+            first += f" + team * {u32(tile.columns)}"
         lines = [
             f"  let place = {place};",
-            f"  let batch = place / {tiles}u;",
-            f"  let first_row = place % {tiles}u * {tile.rows}u;",
-            f"  let team = t / {TEAM}u;",
-            f"  let u = t % {TEAM}u;",
-            f"  let down = u / {ACROSS}u;",
-            f"  let across = u % {ACROSS}u;",
-            f"  let share = across / {self.across}u;",
-            f"  let lane = across % {self.across}u;",
+            f"  let batch = place / {divisor(tiles)};",
+            f"  let first_row = place % {divisor(tiles)} * {u32(tile.rows)};",
+            f"  let team = t / {divisor(TEAM)};",
+            f"  let u = t % {divisor(TEAM)};",
+            f"  let down = u / {divisor(ACROSS)};",
+            f"  let across = u % {divisor(ACROSS)};",
+            f"  let share = across / {divisor(self.across)};",
+            f"  let lane = across % {divisor(self.across)};",
             *(f"  var top{q} = vec4<f32>({LOWEST_F32});" for q in self._query_vectors),
             *(f"  var total{q} = vec4<f32>();" for q in self._query_vectors),
             *(f"  var sum{r}_{n} = vec4<f32>();" for r, n in self._sums()),
-            "  " + loop(f"for (var tile = 0u; tile < {steps}u; tile++)", steps),
+            "  " + loop(f"for (var tile = 0u; tile < {u32(steps)}; tile++)", steps),
             f"    let first = {first};",
             *("    " + line for line in self._tile()),
             f"  {END_LOOP}",
@@ -138,7 +138,7 @@ class _AttentionKernel:
             WorkgroupArray("weights", self.vec4, (weights,)),
             WorkgroupArray("exchanged", "vec4<f32>", (tile.invocations * tile.fours,)),
         )
-        entry = EntryPoint(tile.invocations, BY_WORKGROUP, lines, arrays)
+        entry = EntryPoint.of(tile.invocations, BY_WORKGROUP, lines, arrays)
         return builder.finish(self.node.op, entry, groups)
 
     @property
@@ -149,8 +149,8 @@ class _AttentionKernel:
     def _slot(self, across: str = "across", team: str = "team") -> list[str]:
         """Return where an invocation's vec4s of queries lie in `exchanged`."""
         fours = self.tile.fours
-        base = f"(({team} * {ACROSS}u + {across}) * {DOWN}u + down) * {fours}u"
-        return [f"{base} + {q}u" for q in self._query_vectors]
+        base = f"(({team} * {u32(ACROSS)} + {across}) * {u32(DOWN)} + down) * {u32(fours)}"
+        return [f"{base} + {u32(q)}" for q in self._query_vectors]
 
     def _exchange(self, names: list[str]) -> list[str]:
         """Share a vec4 of queries of each invocation with the workgroup."""
@@ -164,14 +164,14 @@ class _AttentionKernel:
     def _over_row(self, operator: str, q: int) -> str:
         """Combine the exchanged values of the invocations of a row."""
         return _tree_reduction(
-            operator, [f"exchanged[{self._slot(f'{n}u')[q]}]" for n in range(ACROSS)]
+            operator, [f"exchanged[{self._slot(f'{u32(n)}')[q]}]" for n in range(ACROSS)]
         )
 
     def _over_teams(self, operator: str, q: int) -> str:
         """Combine the exchanged values of the teams."""
         teams = range(self.tile.teams)
         return _tree_reduction(
-            operator, [f"exchanged[{self._slot(team=f'{n}u')[q]}]" for n in teams]
+            operator, [f"exchanged[{self._slot(team=f'{u32(n)}')[q]}]" for n in teams]
         )
 
     def _sums(self) -> list[tuple[int, int]]:
@@ -186,7 +186,7 @@ class _AttentionKernel:
         if self.parts == 1:
             lines += self._score_products(constant(0))
         else:
-            lines.append(loop(f"for (var part = 0u; part < {self.parts}u; part++)", self.parts))
+            lines.append(loop(f"for (var part = 0u; part < {u32(self.parts)}; part++)", self.parts))
             lines += self._score_products(symbol("part", self.parts))
             lines.append(END_LOOP)
         lines += self._changed_scores()
@@ -197,7 +197,7 @@ class _AttentionKernel:
         chunk = symbol("chunk", chunks)
         return [
             *lines,
-            loop(f"for (var chunk = 0u; chunk < {chunks}u; chunk++)", chunks),
+            loop(f"for (var chunk = 0u; chunk < {u32(chunks)}; chunk++)", chunks),
             "if (chunk > 0u) {",
             "workgroupBarrier();",
             *self._load_values(chunk),
@@ -226,29 +226,31 @@ class _AttentionKernel:
                 wanted = part * self.part_vectors + four
                 value = f"{source}(batch, {at.format(item)}, {wanted.min(fours - 1)})"
                 if self.parts * self.part_vectors > fours:
-                    value = f"select({self.vec4}(), {value}, {wanted} < {fours}u)"
+                    value = f"select({self.vec4}(), {value}, {wanted} < {u32(fours)})"
                 place = target.format(item=item.enclosed, four=four.enclosed)
                 put = f"{place} = {value};"
                 if begin + size > count * self.part_vectors:
-                    put = f"if ({here} < {count * self.part_vectors}u) {{ {put} }}"
+                    put = f"if ({here} < {u32(count * self.part_vectors)}) {{ {put} }}"
                 lines.append(put)
 
-        row = f"min(first_row + {{}}, {self.rows - 1}u)"
-        load("query4", "t", tile.rows, row, f"queries[{{four}} * {tile.rows}u + {{item}}]")
-        key = f"held[team * {self.held_vectors}u + {{item}} * {self.stride}u + {{four}}]"
-        load("key4", "u", tile.columns, f"min(first + {{}}, {self.columns - 1}u)", key)
+        row = f"min(first_row + {{}}, {u32(self.rows - 1)})"
+        load("query4", "t", tile.rows, row, f"queries[{{four}} * {u32(tile.rows)} + {{item}}]")
+        key = f"held[team * {u32(self.held_vectors)} + {{item}} * {u32(self.stride)} + {{four}}]"
+        load("key4", "u", tile.columns, f"min(first + {{}}, {u32(self.columns - 1)})", key)
         lines.append("workgroupBarrier();")
         is_f16 = self.compute == "f16"
         if is_f16:
             lines += [f"var h{r}_{k} = {self.vec4}();" for r, k in pairs]
-        lines.append(loop(f"for (var d = 0u; d < {self.part_vectors}u; d++)", self.part_vectors))
+        lines.append(
+            loop(f"for (var d = 0u; d < {u32(self.part_vectors)}; d++)", self.part_vectors)
+        )
         lines += [
-            f"let q{r} = queries[d * {tile.rows}u + down * {tile.each}u + {r}u];"
+            f"let q{r} = queries[d * {u32(tile.rows)} + down * {u32(tile.each)} + {u32(r)}];"
             for r in range(tile.each)
         ]
         lines += [
-            f"let k{k} = held[team * {self.held_vectors}u + (across + {k * ACROSS}u)"
-            f" * {self.stride}u + d];"
+            f"let k{k} = held[team * {u32(self.held_vectors)} + (across + {u32(k * ACROSS)})"
+            f" * {u32(self.stride)} + d];"
             for k in range(tile.keys)
         ]
         for r, k in pairs:
@@ -268,19 +270,20 @@ class _AttentionKernel:
         """Apply the changes to the scores, as vec4s over queries, and share each key's maximum."""
         tile = self.tile
         lines = [
-            f"let row{r} = min(first_row + down * {tile.each}u + {r}u, {self.rows - 1}u);"
+            f"let row{r} = min(first_row + down * {u32(tile.each)} + {u32(r)},"
+            f" {u32(self.rows - 1)});"
             for r in range(tile.each)
         ]
         for k in range(tile.keys):
-            lines.append(f"let column{k} = first + across + {k * ACROSS}u;")
-            column = f"min(column{k}, {self.columns - 1}u)"
+            lines.append(f"let column{k} = first + across + {u32(k * ACROSS)};")
+            column = f"min(column{k}, {u32(self.columns - 1)})"
             column = f"column{k}" if self.has_whole_tiles else column
             for q in self._query_vectors:
                 four = range(4 * q, 4 * q + 4)
                 each = ", ".join(f"score(batch, row{r}, {column}, s{r}_{k})" for r in four)
                 value = f"vec4<f32>({each})"
                 if not self.has_whole_tiles:
-                    inside = f"column{k} < {self.columns}u"
+                    inside = f"column{k} < {u32(self.columns)}"
                     value = f"select(vec4<f32>({LOWEST_F32}), {value}, {inside})"
                 lines.append(f"let c{k}_{q} = {value};")
         for q, slot in enumerate(self._slot()):
@@ -301,10 +304,10 @@ class _AttentionKernel:
             for k in range(tile.keys):
                 value = f"exp(c{k}_{q} - greatest{q})"
                 if not self.has_whole_tiles:
-                    value = f"select(vec4<f32>(), {value}, column{k} < {self.columns}u)"
+                    value = f"select(vec4<f32>(), {value}, column{k} < {u32(self.columns)})"
                 lines.append(f"let w{k}_{q} = {value};")
                 stored = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
-                place = self._weight_index(f"across + {k * ACROSS}u", q)
+                place = self._weight_index(f"across + {u32(k * ACROSS)}", q)
                 lines.append(f"weights[{place}] = {stored};")
             added = " + ".join(f"w{k}_{q}" for k in range(tile.keys))
             lines.append(f"total{q} = total{q} * less{q} + ({added});")
@@ -315,7 +318,8 @@ class _AttentionKernel:
     def _weight_index(self, key: str, q: int) -> str:
         """Return where the weights of four queries lie, for a key of the team's tile."""
         fours = self.tile.fours
-        return f"((team * {self.tile.columns}u + {key}) * {DOWN}u + down) * {fours}u + {q}u"
+        row = f"(team * {u32(self.tile.columns)} + {key})"
+        return f"({row} * {u32(DOWN)} + down) * {u32(fours)} + {u32(q)}"
 
     def _load_values(self, chunk: Index) -> list[str]:
         """Load the values of a chunk of keys over the shared keys."""
@@ -328,14 +332,14 @@ class _AttentionKernel:
                 (here % self.value_vectors).min(self.value_vectors - 1),
             )
             column = f"first + {chunk * self.chunk + item}"
-            value = f"value4(batch, min({column}, {self.columns - 1}u), {four})"
+            value = f"value4(batch, min({column}, {u32(self.columns - 1)}), {four})"
             if (
                 not self.has_whole_tiles
             ):  # infinite values beyond the end would give NaN at weight 0
-                value = f"select({self.vec4}(), {value}, {column} < {self.columns}u)"
-            put = f"held[team * {self.held_vectors}u + {here}] = {value};"
+                value = f"select({self.vec4}(), {value}, {column} < {u32(self.columns)})"
+            put = f"held[team * {u32(self.held_vectors)} + {here}] = {value};"
             if begin + TEAM > count:
-                put = f"if ({here} < {count}u) {{ {put} }}"
+                put = f"if ({here} < {u32(count)}) {{ {put} }}"
             lines.append(put)
         return lines
 
@@ -346,8 +350,8 @@ class _AttentionKernel:
         if is_f16:
             lines += [f"var g{r}_{n} = {self.vec4}();" for r, n in self._sums()]
         keys = self.chunk // shares
-        lines.append(loop(f"for (var j = 0u; j < {keys}u; j++)", keys))
-        lines.append(f"let key = j * {shares}u + share;" if shares > 1 else "let key = j;")
+        lines.append(loop(f"for (var j = 0u; j < {u32(keys)}; j++)", keys))
+        lines.append(f"let key = j * {u32(shares)} + share;" if shares > 1 else "let key = j;")
         place = chunk * self.chunk + symbol("key", self.chunk)
         lines += [
             f"let w{q} = weights[{self._weight_index(str(place), q)}];" for q in self._query_vectors
@@ -355,8 +359,8 @@ class _AttentionKernel:
         for n in range(self.width_vectors):
             four = (symbol("lane", self.across) + n * self.across).min(self.value_vectors - 1)
             lines.append(
-                f"let v{n} = held[team * {self.held_vectors}u"
-                f" + key * {self.value_vectors}u + {four}];"
+                f"let v{n} = held[team * {u32(self.held_vectors)}"
+                f" + key * {u32(self.value_vectors)} + {four}];"
             )
         into = "g" if is_f16 else "sum"
         for r, n in self._sums():
@@ -384,7 +388,7 @@ class _AttentionKernel:
             lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
         helpers = [(team, share) for team in range(tile.teams) for share in range(self.shares)][1:]
         if helpers:
-            others = [f"exchanged[t + {m * TEAM + n * self.across}u]" for m, n in helpers]
+            others = [f"exchanged[t + {u32(m * TEAM + n * self.across)}]" for m, n in helpers]
             for r, n in self._sums():
                 lines += [
                     "workgroupBarrier();",
@@ -395,8 +399,8 @@ class _AttentionKernel:
             lines.append("if (team + share > 0u) { return; }")
         batch, row = symbol("batch", self.batches), symbol("row", self.rows)
         for r in range(tile.each):
-            here = f"first_row + down * {tile.each}u + {r}u"
-            lines.append(f"if ({here} < {self.rows}u) {{")
+            here = f"first_row + down * {u32(tile.each)} + {u32(r)}"
+            lines.append(f"if ({here} < {u32(self.rows)}) {{")
             lines.append(f"let row = {here};")
             for n in range(self.width_vectors):
                 four = symbol("lane", self.across) + n * self.across
@@ -415,10 +419,10 @@ class _AttentionKernel:
             return [
                 put
                 if four.high < self.value_vectors
-                else f"if ({four} < {self.value_vectors}u) {{ {put} }}"
+                else f"if ({four} < {u32(self.value_vectors)}) {{ {put} }}"
             ]
         return [
-            f"if ({four * 4 + n} < {self.width}u) {{ put({place + n}, {value}.{'xyzw'[n]}); }}"
+            f"if ({four * 4 + n} < {u32(self.width)}) {{ put({place + n}, {value}.{'xyzw'[n]}); }}"
             for n in range(4)
         ]
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
+from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.kernel import Function
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import Operand
 from webnn_py.engines.webgpu.compiler.legalize.attention import Attention
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.engines.webgpu.program.storage import literal
 from webnn_py.ir import Node, Value
 
@@ -56,10 +57,14 @@ def add_vec4_load(
             element = four * 4 + n
             one = operand.load(*place(element.min(along - 1)))
             inside = element.high < along
-            parts.append(one if inside else f"select({compute}(0.0), {one}, {element} < {along}u)")
+            parts.append(
+                one if inside else f"select({compute}(0.0), {one}, {element} < {u32(along)})"
+            )
         text = f"vec4<{compute}>({', '.join(parts)})"
-    head = f"fn {name}(batch: u32, at: u32, four: u32) -> vec4<{compute}>"
-    builder.functions.append(Function(name, f"{head} {{ return {text}; }}"))
+    function = Function.of(
+        name, "batch: u32, at: u32, four: u32", f"vec4<{compute}>", f" return {text}; "
+    )
+    builder.functions.append(function)
 
 
 def add_score(builder: KernelBuilder, node: Node) -> None:

@@ -32,7 +32,7 @@ from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
     add_vec4_load,
 )
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
 from webnn_py.engines.webgpu.program.storage import Features, MatrixShape
 from webnn_py.ir import Node
 
@@ -136,25 +136,25 @@ class SubgroupAttention:
         lane = symbol("lane", self.shape.invocations)
         lines = [
             f"let place = {place};",
-            f"let batch = place / {tiles}u;",
-            f"let first_row = place % {tiles}u * {self.tile_rows}u;",
-            f"let subgroup = t / {self.shape.invocations}u;",
-            f"let lane = t % {self.shape.invocations}u;",
-            f"let own = subgroup * {self.own_rows}u + {lane // self.lanes};",
+            f"let batch = place / {divisor(tiles)};",
+            f"let first_row = place % {divisor(tiles)} * {u32(self.tile_rows)};",
+            f"let subgroup = t / {divisor(self.shape.invocations)};",
+            f"let lane = t % {divisor(self.shape.invocations)};",
+            f"let own = subgroup * {u32(self.own_rows)} + {lane // self.lanes};",
             f"let part = {lane % self.lanes};",
-            f"let row = min(first_row + own, {self.rows - 1}u);",
+            f"let row = min(first_row + own, {u32(self.rows - 1)});",
             f"var top = {LOWEST_F32};",
             "var total = 0.0;",
             *(f"var sum{i}_{j}: {self._result};" for i, j in self._sums),
             *self._load_queries(),
             *(f"var {name}: vec4<f16>;" for name, _ in self._loads()),
             *self._load_tile(constant(0)),
-            loop(f"for (var tile = 0u; tile < {steps}u; tile++)", steps),
+            loop(f"for (var tile = 0u; tile < {u32(steps)}; tile++)", steps),
             *self._tile(steps),
             END_LOOP,
             *self._finish(),
         ]
-        entry = EntryPoint(
+        entry = EntryPoint.of(
             self.invocations,
             BY_WORKGROUP,
             [f"  {line}" for line in lines],
@@ -180,15 +180,14 @@ class SubgroupAttention:
         type_ = f"subgroup_matrix_left<f16, {self.shape.k}, {self.shape.m}>"
         row = symbol("subgroup", self.subgroups) * self.own_rows + block * self.shape.m
         place = row * stride + at // 4
-        return f"subgroupMatrixLoad<{type_}, row_major>(&{array}, {place}, {stride}u)"
+        return f"subgroupMatrixLoad<{type_}, row_major>(&{array}, {place}, {u32(stride)})"
 
     def _right(self, array: str, key: int, at: int, size: int, order: str) -> str:
         """Emit the load of a right matrix from a tile of keys or values."""
         type_ = f"subgroup_matrix_right<f16, {self.shape.n}, {self.shape.k}>"
         stride = (size + PADDING) // 4
-        return (
-            f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {key * stride + at // 4}u, {stride}u)"
-        )
+        place = u32(key * stride + at // 4)
+        return f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {place}, {u32(stride)})"
 
     def _score_place(self, block: int, column: int) -> str:
         """Return where a result matrix lies in `scores`."""
@@ -205,7 +204,7 @@ class SubgroupAttention:
             part = min(KEYS, self.deep - first) // 4
             for number, guard in self._tasks(self.tile_rows * part):
                 item, four = number // part, number % part + first // 4
-                row = f"min(first_row + {item}, {self.rows - 1}u)"
+                row = f"min(first_row + {item}, {u32(self.rows - 1)})"
                 value = _padded(f"query4(batch, {row}, {{}})", four, fours)
                 place = item * self._weight_stride + number % part
                 lines.append(f"{guard}{{ weights[{place}] = {value}; }}")
@@ -223,7 +222,7 @@ class SubgroupAttention:
         for first in range(0, count, self.invocations):
             number = symbol("t", self.invocations) + first
             ragged = first + self.invocations > count
-            yield number.below(count), f"if ({number} < {count}u) " if ragged else ""
+            yield number.below(count), f"if ({number} < {u32(count)}) " if ragged else ""
 
     def _loads(self) -> Iterator[tuple[str, tuple[bool, Index, str]]]:
         """Yield the register of each load of a tile: of keys or values, number, condition."""
@@ -238,11 +237,11 @@ class SubgroupAttention:
             size, whole = (self.deep, self.depth) if is_keys else (self.wide, self.width)
             key, four = first + number // (size // 4), number % (size // 4)
             function = "key4" if is_keys else "value4"
-            at = str(key) if self.has_whole_tiles else f"min({key}, {self.columns - 1}u)"
+            at = str(key) if self.has_whole_tiles else f"min({key}, {u32(self.columns - 1)})"
             value = _padded(f"{function}(batch, {at}, {{}})", four, -(-whole // 4))
             if not is_keys and not self.has_whole_tiles:
                 # Infinite values beyond the end would give NaN at weight 0.
-                value = f"select(vec4<f16>(), {value}, {key} < {self.columns}u)"
+                value = f"select(vec4<f16>(), {value}, {key} < {u32(self.columns)})"
             lines.append(f"{guard}{{ {name} = {value}; }}")
         return lines
 
@@ -263,7 +262,7 @@ class SubgroupAttention:
         return [
             *self._share_tile(),
             "workgroupBarrier();",
-            f"if (tile < {steps - 1}u) {{",
+            f"if (tile < {u32(steps - 1)}) {{",
             *self._load_tile(following),
             "}",
             *self._score_products(),
@@ -294,24 +293,26 @@ class SubgroupAttention:
         return lines
 
     def _store_scores(self, block: int, column: int, matrix: str) -> str:
-        place = f"{self._score_place(block, column)}, {matrix}, {self._score_stride}u"
+        place = f"{self._score_place(block, column)}, {matrix}, {u32(self._score_stride)}"
         return f"subgroupMatrixStore<row_major>(&scores, {place});"
 
     def _softmax_weights(self) -> list[str]:
         """Emit the softmax weights of this invocation's part of its row."""
-        lines = [f"let first = tile * {KEYS}u;", f"let here = own * {self._score_stride}u;"]
+        lines = [f"let first = tile * {u32(KEYS)};", f"let here = own * {u32(self._score_stride)};"]
         fours = KEYS // 4
         for four in range(fours):
             each = []
             for n in range(4):
-                column = f"first + {4 * four + n}u"
-                at = column if self.has_whole_tiles else f"min({column}, {self.columns - 1}u)"
+                column = f"first + {u32(4 * four + n)}"
+                at = column if self.has_whole_tiles else f"min({column}, {u32(self.columns - 1)})"
                 each.append(f"score(batch, row, {at}, s{four}.{'xyzw'[n]})")
             value = f"vec4<f32>({', '.join(each)})"
             if not self.has_whole_tiles:
-                inside = ", ".join(f"first + {4 * four + n}u < {self.columns}u" for n in range(4))
+                inside = ", ".join(
+                    f"first + {u32(4 * four + n)} < {u32(self.columns)}" for n in range(4)
+                )
                 value = f"select(vec4<f32>({LOWEST_F32}), {value}, vec4<bool>({inside}))"
-            lines += [f"let s{four} = scores[here + {four}u];", f"let c{four} = {value};"]
+            lines += [f"let s{four} = scores[here + {u32(four)}];", f"let c{four} = {value};"]
         greatest = "c0"
         for four in range(1, fours):
             greatest = f"max({greatest}, c{four})"
@@ -331,16 +332,17 @@ class SubgroupAttention:
         for four in range(own):
             value = f"c{four}"
             for part in range(1, self.lanes):
-                value = f"select({value}, c{four + part * own}, part == {part}u)"
+                value = f"select({value}, c{four + part * own}, part == {u32(part)})"
             weight = f"exp({value} - top)"
             if not self.has_whole_tiles:
-                at = f"first + part * {4 * own}u + {4 * four}u"
-                inside = ", ".join(f"{at} + {n}u < {self.columns}u" for n in range(4))
+                at = f"first + part * {u32(4 * own)} + {u32(4 * four)}"
+                inside = ", ".join(f"{at} + {u32(n)} < {u32(self.columns)}" for n in range(4))
                 weight = f"select(vec4<f32>(), {weight}, vec4<bool>({inside}))"
             # The sum is of the rounded weights, which multiply the values.
             lines += [
                 f"let w{four} = vec4<f16>({weight});",
-                f"weights[own * {self._weight_stride}u + part * {own}u + {four}u] = w{four};",
+                f"weights[own * {u32(self._weight_stride)} + part * {u32(own)} + {u32(four)}]"
+                f" = w{four};",
             ]
         added = " + ".join(f"vec4<f32>(w{four})" for four in range(own))
         return [*lines, f"let added = {added};", "total += added.x + added.y + added.z + added.w;"]
@@ -366,12 +368,12 @@ class SubgroupAttention:
             lines += [
                 *self._store_chunk(chunk),
                 "workgroupBarrier();",
-                *(f"scores[here + part * {own}u + {n}u] *= less;" for n in range(own)),
+                *(f"scores[here + part * {u32(own)} + {u32(n)}] *= less;" for n in range(own)),
                 "workgroupBarrier();",
             ]
             for i, j in chunk:
                 place = self._score_place(i, (j - first) * self.shape.n)
-                load = f"(&scores, {place}, {self._score_stride}u)"
+                load = f"(&scores, {place}, {u32(self._score_stride)})"
                 lines.append(f"sum{i}_{j} = subgroupMatrixLoad<{self._result}, row_major>{load};")
             lines.append("workgroupBarrier();")
         return lines
@@ -399,7 +401,7 @@ class SubgroupAttention:
 
     def _finish(self) -> list[str]:
         """Emit the division by the sums of weights, and the stores."""
-        lines = [f"totals[own * {self.lanes}u + part] = total;"]
+        lines = [f"totals[own * {u32(self.lanes)} + part] = total;"]
         fours = KEYS // 4
         for chunk in self._chunks():
             first = chunk[0][1] * self.shape.n
@@ -411,9 +413,9 @@ class SubgroupAttention:
                 here = symbol("here_row", self.rows)
                 at = four * 4 + first
                 base = (symbol("batch", self.batches) * self.rows + here) * self.width
-                inside = f"here_row < {self.rows}u"
+                inside = f"here_row < {u32(self.rows)}"
                 if at.high + 3 >= self.width:
-                    inside += f" && {at} < {self.width}u"
+                    inside += f" && {at} < {u32(self.width)}"
                 lines += [
                     f"{guard}{{",
                     f"let here_row = first_row + {item};",
@@ -431,7 +433,7 @@ class SubgroupAttention:
         if self.builder.vector_out:
             return [f"put4({place}, value);"]
         return [
-            f"if ({column + n} < {self.width}u) {{ put({place + n}, value.{'xyzw'[n]}); }}"
+            f"if ({column + n} < {u32(self.width)}) {{ put({place + n}, value.{'xyzw'[n]}); }}"
             for n in range(4)
         ]
 
@@ -450,4 +452,4 @@ def _padded(load: str, four: Index, fours: int) -> str:
         fours: Vec4s of the row.
     """
     value = load.format(four.min(fours - 1))
-    return value if four.high < fours else f"select(vec4<f16>(), {value}, {four} < {fours}u)"
+    return value if four.high < fours else f"select(vec4<f16>(), {value}, {four} < {u32(fours)})"

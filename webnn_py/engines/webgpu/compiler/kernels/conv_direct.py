@@ -12,8 +12,9 @@ from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import BY_TILE, EntryPoint, Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, loop
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 
@@ -50,7 +51,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         return None
     builder.vector_out = conv.layout == "nchw" and builder.writes_vectors(conv.width)
     conv.emit_epilogue()
-    entry = EntryPoint(WORKGROUP_SIZE, BY_TILE, _main(builder, conv))
+    entry = EntryPoint.of(WORKGROUP_SIZE, BY_TILE, _main(builder, conv))
     return builder.finish("conv2d", entry, groups)
 
 
@@ -65,18 +66,18 @@ def _main(builder: KernelBuilder, conv: Convolution) -> list[str]:
     across = -(-conv.width // STRIP_PIXELS)
     q, row, o = symbol("q", across * conv.height), symbol("wid.y"), symbol("o", conv.channels)
     lines = [
-        f"  let q = wid.x * {WORKGROUP_SIZE}u + lid;",
-        f"  if (q >= {across * conv.height}u) {{ return; }}",
+        f"  let q = wid.x * {u32(WORKGROUP_SIZE)} + lid;",
+        f"  if (q >= {u32(across * conv.height)}) {{ return; }}",
         f"  let oy = {q // across};",
         f"  let ox = {q % across * STRIP_PIXELS};",
         f"  let n = {row // blocks};",
         f"  let o = {row % blocks * channels};",
         f"  let first = {o // conv.per_group * conv.ins};",
         *(f"  var acc{r} = vec4<f32>(0.0);" for r in range(channels)),
-        "  " + loop(f"for (var k = 0u; k < {conv.ins}u; k++)", conv.ins),
+        "  " + loop(f"for (var k = 0u; k < {u32(conv.ins)}; k++)", conv.ins),
     ]
     # Unroll only the row of taps: software drivers take minutes to compile larger code.
-    lines.append("    " + loop(f"for (var ky = 0u; ky < {conv.kh}u; ky++)", conv.kh))
+    lines.append("    " + loop(f"for (var ky = 0u; ky < {u32(conv.kh)}; ky++)", conv.kh))
     lines += [*_row(builder, conv, channels), f"    {END_LOOP}"]
     return [*lines, f"  {END_LOOP}", *_stores(builder, conv, channels)]
 
@@ -121,14 +122,14 @@ def _pixels(builder: KernelBuilder, conv: Convolution, offsets: list[int]) -> li
     last += (conv.kw - 1) * attrs["dilations"][1] - left
     safe_column = left == 0 and last < width
     # Negative coordinates wrap to huge ones.
-    checks = [] if safe_row else [f"(iy < {height}u)"]
+    checks = [] if safe_row else [f"(iy < {u32(height)})"]
     storage = builder.storage(conv.data)
     for offset in offsets:
         column, inside = ox * attrs["strides"][1] + (offset - left), checks
         if not safe_column:
             lines.append(f"let x{offset} = {column};")
             column = symbol(f"x{offset}").min(width - 1)
-            inside = [*checks, f"(x{offset} < {width}u)"]
+            inside = [*checks, f"(x{offset} < {u32(width)})"]
         place = {"n": n, "c": channel, "h": row, "w": column}
         pixel = builder.places.at(conv.data, flat(conv.layout, conv.data, place))
         value = storage.load(builder.element(conv.data), pixel)
@@ -155,6 +156,6 @@ def _stores(builder: KernelBuilder, conv: Convolution, channels: int) -> list[st
             store = conv.put("put", index, o + r, f"acc{r}.{'xyzw'[p]}")
             always = conv.width % STRIP_PIXELS == 0 or p == 0
             lines.append(
-                f"  {store}" if always else f"  if ({ox + p} < {conv.width}u) {{ {store} }}"
+                f"  {store}" if always else f"  if ({ox + p} < {u32(conv.width)}) {{ {store} }}"
             )
     return lines

@@ -10,15 +10,16 @@ from collections.abc import Callable
 
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import coordinate
+from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves
-from webnn_py.engines.webgpu.compiler.kernel import Function
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
@@ -223,7 +224,7 @@ def _vector_load(conv: Convolution, value: Value, width: int) -> Callable[[Index
         return None
     shift = width.bit_length() - 1
     if width == 8 or builder.storage(value).element == conv.compute:
-        return lambda index: at(f"{builder.places.at(value, index).enclosed} >> {shift}u")
+        return lambda index: at(f"{builder.places.at(value, index).enclosed} >> {u32(shift)}")
     return lambda index: f"vec4<f32>({at(f'{builder.places.at(value, index).enclosed} >> 2u')})"
 
 
@@ -383,8 +384,8 @@ def add_prologue(
         where = f"{place}, {channel + n}" if last else f"{i + n}, channel"
         elements.append(f"{compute}(computed({where}, {arguments}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
-    head = f"fn pixels({place}: u32, channel: u32) -> vec4<{compute}> {{"
-    builder.functions.append(Function("pixels", "\n".join([head, *lines, "}"])))
+    parameters, text = f"{place}: u32, channel: u32", "\n".join(["", *lines, ""])
+    builder.functions.append(Function.of("pixels", parameters, f"vec4<{compute}>", text))
 
     def call(index: Index, channel: Index) -> str:
         return f"pixels({(index - channel) // channels if last else index}, {channel})"

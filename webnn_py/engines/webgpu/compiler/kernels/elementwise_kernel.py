@@ -22,7 +22,7 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     place_in,
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import VEC4_ELEMENTS, Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, has_loop, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 
@@ -56,9 +56,9 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     groups = grid(-(-words // (workgroup * each)), builder.features.grid)
     number = place_in(groups, workgroup)
     lines = [
-        *([] if each == 1 else ["  " + loop(f"for (var n = 0u; n < {each}u; n++)", each)]),
+        *([] if each == 1 else ["  " + loop(f"for (var n = 0u; n < {u32(each)}; n++)", each)]),
         f"  let w = {number if each == 1 else number * each + symbol('n', each)};",
-        f"  if (w >= {words}u) {{ return; }}",
+        f"  if (w >= {u32(words)}) {{ return; }}",
     ]
     place = symbol("w", words) + first
     if storage.per_word == 1:
@@ -75,7 +75,7 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     name = node.op if node is not None else builder.producers[root].op
     if each > 1:
         lines.append(f"  {END_LOOP}")
-    return builder.finish(name, EntryPoint(workgroup, BY_INVOCATION, lines), groups, part)
+    return builder.finish(name, EntryPoint.of(workgroup, BY_INVOCATION, lines), groups, part)
 
 
 def _writes_vec4(builder: KernelBuilder) -> bool:
@@ -84,8 +84,8 @@ def _writes_vec4(builder: KernelBuilder) -> bool:
     return (
         features.kind != "cpu"
         and sampled(root.size) >= features.large
-        and not any(has_loop(function.text) for function in builder.functions)
-        and sum(len(function.text) for function in builder.functions) <= MAX_REPEATED_CHARS
+        and not any(function.code.loops for function in builder.functions)
+        and sum(len(function.wgsl) for function in builder.functions) <= MAX_REPEATED_CHARS
         and builder.is_whole(root)
         and _holds_vec4(builder.storage(root))
         and divides(4, root.size)
@@ -130,7 +130,7 @@ def _emit_vec4(builder: KernelBuilder, node: Node | None) -> Kernel:
 
 def _words_each(builder: KernelBuilder, words: int) -> int:
     """Return the words per invocation: several on software adapters, without loops."""
-    loops = any(has_loop(function.text) for function in builder.functions)
+    loops = any(function.code.loops for function in builder.functions)
     if builder.features.kind != "cpu" or loops:
         return 1
     return min(
@@ -148,8 +148,8 @@ def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str
     mask = (1 << own * 32 // storage.per_word) - 1
     return [
         f"  let word = {storage.pack(parts)};",
-        f"  if (w == {last}u) {{",
-        f"    out0[w] = (word & {mask}u) | (out0[w] & {mask ^ 0xFFFFFFFF}u);",
+        f"  if (w == {u32(last)}) {{",
+        f"    out0[w] = (word & {u32(mask)}) | (out0[w] & {u32(mask ^ 0xFFFFFFFF)});",
         "    return;",
         "  }",
         "  out0[w] = word;",
@@ -179,9 +179,9 @@ def map_kernel(
     groups = grid(-(-count // workgroup), builder.features.grid)
     lines = [
         f"  let i = {place_in(groups, workgroup)};",
-        f"  if (i < {count}u) {{ write(i); }}",
+        f"  if (i < {u32(count)}) {{ write(i); }}",
     ]
-    return builder.finish(name, EntryPoint(workgroup, BY_INVOCATION, lines), groups, part)
+    return builder.finish(name, EntryPoint.of(workgroup, BY_INVOCATION, lines), groups, part)
 
 
 def free_bindings(builder: KernelBuilder) -> int:
@@ -221,7 +221,7 @@ def emit_concat_rest(builder: KernelBuilder, node: Node, left: Sequence[int]) ->
         own = symbol("i", count) - first
         first += value.size
         start = [starts[number] if d == axis else 0 for d in range(value.rank)]
-        with body.block(f"if (i < {first}u)" if first < count else ""):
+        with body.block(f"if (i < {u32(first)})" if first < count else ""):
             own = body.let(own.below(value.size), "own")
             view = slice_map(shape, start, value.shape, [1] * value.rank)
             body.store(view.at(own), body.load(value, own))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
-from webnn_py.engines.webgpu.compiler.kernel import Function
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -67,12 +67,11 @@ def emit_epilogue(
         single = "".join(f", {e}" for _, e in vectors.values())
         one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at[0]}, t{single}));"
         four = f"{read}out0[{to} >> 2u] = vec4<{element}>({lanes});"
-        put4 = f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}"
-        builder.functions.append(Function("put4", put4))
+        taken = f"{parameters}, t: vec4<{compute}>"
+        builder.functions.append(Function.of("put4", taken, "", f" {four} "))
     else:
         one = f"out0[{place}] = {element}(tail({at[0]}, t));"
-    put = f"fn put({parameters}, t: {compute}) {{ {one} }}"
-    builder.functions.append(Function("put", put))
+    builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", f" {one} "))
 
 
 def _vec4_operands(

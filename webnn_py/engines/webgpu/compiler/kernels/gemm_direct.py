@@ -23,7 +23,8 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_loop,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, LONG, loop
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 
 MAX_UNROLLED_STEPS = 16
 """Steps along k that are unrolled in one iteration of a long loop."""
@@ -75,7 +76,7 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
         place = [
             *grid.prologue,
             f"let block = {symbol('gemm_col') * tile.lanes + lid};",
-            f"if (block >= {total}u) {{ return; }}",
+            f"if (block >= {u32(total)}) {{ return; }}",
             f"let batch = {block // (across * down)};"
             if problem.batch > 1
             else "const batch = 0u;",
@@ -110,14 +111,16 @@ class _Plan:
         iterations = problem.k // self.step
         steps = min(-(-iterations // LONG), MAX_UNROLLED_STEPS)
         if steps == 1:
-            lines.append(loop(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u)", iterations))
+            lines.append(
+                loop(f"for (var k = 0u; k < {u32(problem.k)}; k += {u32(self.step)})", iterations)
+            )
             return [*lines, *self._one_step(), END_LOOP]
         stride = steps * self.step
-        head = f"for (var first = 0u; first < {problem.k}u; first += {stride}u)"
+        head = f"for (var first = 0u; first < {u32(problem.k)}; first += {u32(stride)})"
         lines.append(loop(head, -(-problem.k // stride)))
         for n in range(steps):
             k = symbol("first") + n * self.step
-            guard = f"if ({k} < {problem.k}u)" if iterations % steps else ""
+            guard = f"if ({k} < {u32(problem.k)})" if iterations % steps else ""
             lines += [f"  {guard} {{", f"  let k = {k};", *self._one_step(), "  }"]
         return [*lines, END_LOOP]
 
@@ -183,7 +186,7 @@ class _Plan:
                     guard=guards.n,
                 )
             if guards.m and i:
-                block = [f"if ({row} < {self.problem.m}u) {{", *block, "}"]
+                block = [f"if ({row} < {u32(self.problem.m)}) {{", *block, "}"]
             lines += block
         return lines
 
@@ -193,4 +196,4 @@ class _Plan:
         row = symbol("row") + number // groups
         col = symbol("col0") + number % groups * (column_step * self.width)
         lines = store_values(self.problem, row, col, value, wide=self.width == 4, guard=guards.n)
-        return [f"if ({row} < {self.problem.m}u) {{", *lines, "}"] if guards.m else lines
+        return [f"if ({row} < {u32(self.problem.m)}) {{", *lines, "}"] if guards.m else lines

@@ -22,7 +22,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _sums(
     suffix = "4" if wide or along_k else ""
     chunk = tile.slices * step * tile.unroll
     lines = [f"var acc{i} = {type_}();" for i in range(problem.m)]
-    head = f"for (var first = 0u; first < {problem.k}u; first += {chunk}u)"
+    head = f"for (var first = 0u; first < {u32(problem.k)}; first += {u32(chunk)})"
     lines.append(loop(head, -(-problem.k // chunk)))
     for u in range(tile.unroll):
         k = symbol("first") + (symbol("slice") + u * tile.slices) * step
@@ -105,7 +105,7 @@ def _sums(
         lines.append(f"  let b{u} = gemm_b{suffix}(batch, k{u}, col);")
     for u in range(tile.unroll):
         for i in range(problem.m):
-            acc, row = f"acc{i}", f"{i}u"
+            acc, row = f"acc{i}", f"{u32(i)}"
             if not along_k:
                 value = f"gemm_a(batch, {row}, k{u})"
                 width = 4 if wide else 1
@@ -133,9 +133,9 @@ def _tree_reduction(tile: ReduceTile, rows: range, stride: int) -> list[str]:
     lines.append("workgroupBarrier();")
     half = tile.slices // 2
     while half:
-        lines.append(f"if (slice < {half}u) {{")
+        lines.append(f"if (slice < {u32(half)}) {{")
         lines += [
-            f"  gemm_partial[{i}][lid] += gemm_partial[{i}][lid + {half * stride}u];"
+            f"  gemm_partial[{i}][lid] += gemm_partial[{i}][lid + {u32(half * stride)}];"
             for i in range(len(rows))
         ]
         lines += ["}", "workgroupBarrier();"]

@@ -34,7 +34,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 from webnn_py.engines.webgpu.program.storage import MatrixShape
 
 
@@ -127,7 +127,7 @@ class _Side:
         type_ = f"subgroup_matrix_{side}<f16, {size}>"
         array = f"gemm_tile_{self.name}"
         # Offset and stride count elements of the array, which are vec4s.
-        place = f"{at // 4}, {self.stride // 4}u"
+        place = f"{at // 4}, {u32(self.stride // 4)}"
         return f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {place})"
 
 
@@ -187,7 +187,7 @@ class _Writer:
         """Emit statements for the loads that exist: the last ones of some invocations do not."""
         if side.vectors % self.invocations == 0 or number.high < side.vectors:
             return lines
-        return [f"if ({number} < {side.vectors}u) {{", *lines, "}"]
+        return [f"if ({number} < {u32(side.vectors)}) {{", *lines, "}"]
 
     def _split(self, side: _Side, number: Index) -> tuple[Index, Index]:
         """Return the line and the place along it of a load."""
@@ -254,12 +254,12 @@ class _Writer:
         following = symbol("k0") + depth
         lines = [
             *self.load(constant(0)),
-            loop(f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u)", -(-k // depth)),
+            loop(f"for (var k0 = 0u; k0 < {u32(k)}; k0 += {u32(depth)})", -(-k // depth)),
             *self.share(),
             "workgroupBarrier();",
         ]
         if not is_zero((k - 1) // depth):
-            lines += [f"if ({following} < {k}u) {{", *self.load(following), "}"]
+            lines += [f"if ({following} < {u32(k)}) {{", *self.load(following), "}"]
         return [*lines, *self.multiply(), "workgroupBarrier();", END_LOOP]
 
     def stores(self, guards: Guards) -> list[str]:
@@ -283,7 +283,7 @@ class _Writer:
         number = symbol("s", count)
         row, col = number // across * self.shape.m, number % across * self.shape.n
         return [
-            loop(f"for (var s = 0u; s < {count}u + (row0 >> 31u); s++)", count + 1),
+            loop(f"for (var s = 0u; s < {u32(count)} + (row0 >> 31u); s++)", count + 1),
             f"switch s {{ {cases} default: {{}} }}",
             "workgroupBarrier();",
             *self._store(guards, row, col),
@@ -295,7 +295,7 @@ class _Writer:
         """Emit the store of one result matrix to shared memory."""
         size = self.shape.m * self.shape.n // 4
         first = symbol("subgroup", self.tile.subgroups) * size
-        place = f"{first}, sum{i}_{j}, {self.shape.n // 4}u"
+        place = f"{first}, sum{i}_{j}, {u32(self.shape.n // 4)}"
         return [f"subgroupMatrixStore<row_major>(&gemm_result, {place});"]
 
     def _store(self, guards: Guards, row: Index, col: Index) -> list[str]:
@@ -316,7 +316,7 @@ class _Writer:
                 self.problem, symbol("row"), symbol("col"), "value", wide=True, guard=guards.n
             )
             if guards.m:
-                puts = [f"if (row < {self.problem.m}u) {{", *puts, "}"]
+                puts = [f"if (row < {u32(self.problem.m)}) {{", *puts, "}"]
             ragged = (task + 1) * shape.invocations > size
-            lines += [f"if ({number} < {size}u) {{" if ragged else "{", *block, *puts, "}"]
+            lines += [f"if ({number} < {u32(size)}) {{" if ragged else "{", *block, *puts, "}"]
         return lines

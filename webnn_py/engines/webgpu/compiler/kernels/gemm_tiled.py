@@ -42,7 +42,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 
 WARP_COLUMNS = 8
@@ -188,7 +188,7 @@ class _TileWriter:
         if not is_loop or steps <= UNROLLED_STEPS or steps % UNROLLED_STEPS:
             return [line for k in range(steps) for line in self._step(str(k))]
         unrolled = (self._step(str(symbol("k") + k)) for k in range(UNROLLED_STEPS))
-        head = f"for (var k = 0u; k < {steps}u; k += {UNROLLED_STEPS}u)"
+        head = f"for (var k = 0u; k < {u32(steps)}; k += {u32(UNROLLED_STEPS)})"
         return [
             loop(head, -(-steps // UNROLLED_STEPS)),
             *(line for lines in unrolled for line in lines),
@@ -248,7 +248,7 @@ class _TileWriter:
         k, depth = self.problem.k, self.tile.depth
         lines = [
             *self.loading.load(constant(0)),
-            loop(f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u)", -(-k // depth)),
+            loop(f"for (var k0 = 0u; k0 < {u32(k)}; k0 += {u32(depth)})", -(-k // depth)),
             *self.loading.share(),
             "workgroupBarrier();",
             *self._load_next(),
@@ -257,7 +257,7 @@ class _TileWriter:
         every = self.steps_of_run * depth
         if every and k > every - depth:
             lines += [
-                f"if (k0 % {every}u == {every - depth}u) {{",
+                f"if (k0 % {divisor(every)} == {u32(every - depth)}) {{",
                 *self._add_run(),
                 *self._begin_run(),
                 "}",
@@ -280,7 +280,7 @@ class _TileWriter:
         if self.tile.fills_registers and self.loading.run == 1:
             next_k = symbol("next_k", last + 1)
             return [f"let next_k = {following.min(last)};", *self.loading.load(next_k)]
-        return [f"if ({following} < {k}u) {{", *self.loading.load(following), "}"]
+        return [f"if ({following} < {u32(k)}) {{", *self.loading.load(following), "}"]
 
     # After the loop
 
@@ -296,7 +296,7 @@ class _TileWriter:
             lines.append("workgroupBarrier();")
             begin, end = first // tile.share, -(-(first + len(names)) // tile.share)
             some = begin > 0 or end < tile.slices
-            lines.append(f"if (slice >= {begin}u && slice < {end}u) {{" if some else "{")
+            lines.append(f"if (slice >= {u32(begin)} && slice < {u32(end)}) {{" if some else "{")
             for i in range(tile.share):
                 place = symbol("slice", tile.slices) * tile.share + (i - first)
                 parts = [
@@ -316,7 +316,7 @@ class _TileWriter:
         first = symbol("slice", tile.slices) * tile.share
         lines = self._store_block(guards, first, [f"sum{i}" for i in range(tile.share)])
         owners = -(-tile.block // tile.share)
-        return [f"if (slice < {owners}u) {{", *lines, "}"] if owners < tile.slices else lines
+        return [f"if (slice < {u32(owners)}) {{", *lines, "}"] if owners < tile.slices else lines
 
     def _store_block(self, guards: Guards, first: Index, values: list[str]) -> list[str]:
         """Emit the stores of vec4s at consecutive places of the tile."""
@@ -343,7 +343,7 @@ class _TileWriter:
         return [
             line
             for row, stores in rows.items()
-            for line in (f"if ({row} < {self.problem.m}u) {{", *stores, "}")
+            for line in (f"if ({row} < {u32(self.problem.m)}) {{", *stores, "}")
         ]
 
     def _offset(self, side: Side, index: Index) -> Index:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import may_leave_remainder
+from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel import (
     BY_TILE,
     EntryPoint,
     Feature,
-    Function,
     WorkgroupArray,
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 
 MIN_LOOPED_STORES = 4
 """Stores per invocation from which a long epilogue is a loop.
@@ -72,7 +72,7 @@ def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
         (x, y, z),
         (
             f"let gemm_index = {place};",
-            f"if (gemm_index >= {total}u) {{ return; }}",
+            f"if (gemm_index >= {u32(total)}) {{ return; }}",
             f"let gemm_col = {index % columns};",
             f"let gemm_row = {index // columns % rows};",
             f"let gemm_batch = {index // (columns * rows)};",
@@ -97,9 +97,7 @@ def entry_point(
 ) -> EntryPoint:
     """Return the entry point of a workgroup of `invocations` around the statements of `body`."""
     lines = [f"  {line}" for line in body]
-    return EntryPoint(
-        invocations, BY_TILE, lines, tuple(arrays), tuple(functions), features=features
-    )
+    return EntryPoint.of(invocations, BY_TILE, lines, arrays, functions, features=features)
 
 
 def load_functions(
@@ -147,11 +145,14 @@ class _Operand:
     def _name(self, width: int) -> str:
         return f"gemm_{self.name}{width}" if width > 1 else f"gemm_{self.name}"
 
-    def _signature(self, result: str, width: int, free: str, k: str) -> str:
+    def _function(
+        self, result: str, width: int, free: str, k: str, lines: Sequence[str]
+    ) -> Function:
         ks = (k,) if self.run == 1 else ("run", "within")
         order = (free, *ks) if self.name == "a" else (*ks, free)
         parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
-        return f"fn {self._name(width)}({parameters}) -> {result} {{"
+        text = "\n".join(["", *lines, ""])
+        return Function.of(self._name(width), parameters, result, text)
 
     def _arguments(self, batch: Index, free: Index, k: Index) -> tuple[Index, Index, Index]:
         return (batch, free, k) if self.name == "a" else (batch, k, free)
@@ -161,7 +162,7 @@ class _Operand:
         result = {1: problem.compute, 4: problem.vec4, 8: F16X8}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
-        lines = [self._signature(result, width, free, k)]
+        lines: list[str] = []
         if self.guard_free:
             last = self.extent - (width if not self.along_k else 1)
             lines.append(f"  let {self.free} = {symbol(free).min(last)};")
@@ -173,10 +174,10 @@ class _Operand:
         if self.guard_k:
             last = self.depth - (width if self.along_k else 1)
             lines.append(f"  let k = {symbol('k_in').min(last)};")
-            lines.append(f"  return select({result}(), {value}, k_in < {self.depth}u);")
+            lines.append(f"  return select({result}(), {value}, k_in < {u32(self.depth)});")
         else:
             lines.append(f"  return {value};")
-        return Function(self._name(width), "\n".join([*lines, "}"]))
+        return self._function(result, width, free, k, lines)
 
     def composed(self, problem: GemmProblem) -> Function:
         """Emit a vec4 of four single loads."""
@@ -189,12 +190,8 @@ class _Operand:
             if self.run > 1:
                 arguments = f"batch, run, within, {free}"
             calls.append(f"gemm_{self.name}({arguments})")
-        lines = [
-            self._signature(problem.vec4, 4, self.free, "k"),
-            f"  return {problem.vec4}({', '.join(calls)});",
-            "}",
-        ]
-        return Function(self._name(4), "\n".join(lines))
+        lines = [f"  return {problem.vec4}({', '.join(calls)});"]
+        return self._function(problem.vec4, 4, self.free, "k", lines)
 
 
 def store_functions(problem: GemmProblem, *, wide: bool) -> list[Function]:
@@ -204,13 +201,10 @@ def store_functions(problem: GemmProblem, *, wide: bool) -> list[Function]:
     else:
         function, hook, type_ = "gemm_store", problem.store, problem.total
     indices = symbol("batch", problem.batch), symbol("row", problem.m), symbol("col", problem.n)
-    lines = [
-        f"fn {function}(batch: u32, row: u32, col: u32, value: {type_}) {{",
-        # In a block: the hook may declare any name, even those of the parameters.
-        f"  {{ {hook(*indices, 'value')} }}",
-        "}",
-    ]
-    return [Function(function, "\n".join(lines))]
+    parameters = f"batch: u32, row: u32, col: u32, value: {type_}"
+    # In a block: the hook may declare any name, even those of the parameters.
+    text = f"\n  {{ {hook(*indices, 'value')} }}\n"
+    return [Function.of(function, parameters, "", text)]
 
 
 def store_values(
@@ -219,12 +213,12 @@ def store_values(
     """Emit the store of one element of a row, or with `wide` of four consecutive ones."""
     if wide and problem.store4 is not None:
         call = f"gemm_store4(batch, {row}, {col}, {value});"
-        return [f"if ({col} < {problem.n}u) {{ {call} }}" if guard else call]
+        return [f"if ({col} < {u32(problem.n)}) {{ {call} }}" if guard else call]
     lines = []
     for i in range(4 if wide else 1):
         element = f"{value}.{'xyzw'[i]}" if wide else value
         call = f"gemm_store(batch, {row}, {col + i}, {element});"
-        lines.append(f"if ({col + i} < {problem.n}u) {{ {call} }}" if guard else call)
+        lines.append(f"if ({col + i} < {u32(problem.n)}) {{ {call} }}" if guard else call)
     return lines
 
 
@@ -248,7 +242,7 @@ def store_loop(
     count = len(values)
     cases = " ".join(f"case {i}u: {{ stored = {value}; }}" for i, value in enumerate(values))
     return [
-        loop(f"for (var s = 0u; s < {count}u + ({zero}); s++)", count + 1),
+        loop(f"for (var s = 0u; s < {u32(count)} + ({zero}); s++)", count + 1),
         f"var stored = {type_}();",
         f"switch s {{ {cases} default: {{}} }}",
         *store("stored", symbol("s", count)),

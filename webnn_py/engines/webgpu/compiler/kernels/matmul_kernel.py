@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.ir import Node, Value
 
 
@@ -251,7 +252,7 @@ class Operand:
         wide = width == 8 or builder.storage(stored).element == self._compute
 
         def load(batch: Index, row: Index, column: Index) -> str:
-            element = at(f"{place(batch, row, column).enclosed} >> {shift}u")
+            element = at(f"{place(batch, row, column).enclosed} >> {u32(shift)}")
             return element if wide else f"vec4<f32>({element})"
 
         return load

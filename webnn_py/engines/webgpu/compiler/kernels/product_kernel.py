@@ -27,6 +27,7 @@ from webnn_py.engines.webgpu.compiler.kernels import (
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
+from webnn_py.engines.webgpu.program.pieces import Code, u32
 from webnn_py.ir import Node, Value
 
 WORKGROUP_SIZE = 64
@@ -57,8 +58,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 def _is_long(builder: KernelBuilder) -> bool:
     """Whether the epilogue calls long functions."""
-    functions = reachable(builder.functions, "put( put4(")
-    return len(used("\n".join(function.text for function in functions))) > MIN_LONG_EPILOGUE_CHARS
+    functions = reachable(builder.functions, [Code.of("put( put4(")])
+    return len(used("\n".join(function.wgsl for function in functions))) > MIN_LONG_EPILOGUE_CHARS
 
 
 def emit_split_k(make: Make, node: Node) -> list[Kernel] | None:
@@ -145,8 +146,8 @@ def _add_parts(builder: KernelBuilder, product: Product, node: Node, sums: Value
     terms = [at(str(symbol("w", count) + part * count)) for part in range(parts)]
     lines = [
         f"  let w = {place_in(groups, WORKGROUP_SIZE)};",
-        f"  if (w >= {count}u) {{ return; }}",
+        f"  if (w >= {u32(count)}) {{ return; }}",
         f"  let total = {' + '.join(terms)};",
         f"  {product.put(put, symbol('w', count) * width, 'total')}",
     ]
-    return builder.finish(node.op, EntryPoint(WORKGROUP_SIZE, BY_INVOCATION, lines), groups)
+    return builder.finish(node.op, EntryPoint.of(WORKGROUP_SIZE, BY_INVOCATION, lines), groups)

@@ -15,6 +15,7 @@ from webnn_py.engines.webgpu.compiler.kernel import (
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import reduction
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 from webnn_py.ops.declare import Reduce
@@ -40,7 +41,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     base = body.let(subset_map(operand.shape, kept).at(i), "base")
     total = body.var(inner.compute, reduction.initial(rule, inner))
     step = threads // results_per_group
-    with body.block(f"for (var r = t; r < {count}u; r += {step}u)", -(-count // step)):
+    with body.block(f"for (var r = t; r < {u32(count)}; r += {u32(step)})", -(-count // step)):
         element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {reduction.step(rule, inner, total, element)};")
     body.line(f"return {total};")
@@ -51,15 +52,18 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
     groups = grid(-(-results // results_per_group), builder.features.grid)
-    t, own = symbol("t", threads), f"< {results_per_group}u" if results_per_group > 1 else "== 0u"
+    t, own = (
+        symbol("t", threads),
+        f"< {u32(results_per_group)}" if results_per_group > 1 else "== 0u",
+    )
     lines = [
         f"  let i = {place_in(groups) * results_per_group + t % results_per_group};",
-        f"  shared_part[t] = partial(min(i, {results - 1}u), {t // results_per_group});",
+        f"  shared_part[t] = partial(min(i, {u32(results - 1)}), {t // results_per_group});",
         *combine_shared("shared_part", threads, rule, inner, results_per_group),
-        f"  if (t {own} && i < {results}u) {{ put(i, {combined_name('shared_part')}); }}",
+        f"  if (t {own} && i < {u32(results)}) {{ put(i, {combined_name('shared_part')}); }}",
     ]
     shared = WorkgroupArray("shared_part", inner.compute, (threads,))
-    return builder.finish(node.op, EntryPoint(threads, BY_WORKGROUP, lines, (shared,)), groups)
+    return builder.finish(node.op, EntryPoint.of(threads, BY_WORKGROUP, lines, (shared,)), groups)
 
 
 def combine_shared(
@@ -80,9 +84,9 @@ def combine_shared(
     """
     count = threads // results_per_group
     some = min(divisors(count), key=lambda n: n + count // n)
-    parts = [f"{array}[t + {first * results_per_group}u]" for first in range(0, count, some)]
+    parts = [f"{array}[t + {u32(first * results_per_group)}]" for first in range(0, count, some)]
     *steps, name = _combined(array, parts, rule, storage)
-    lines = ["  workgroupBarrier();", f"  if (t < {some * results_per_group}u) {{", *steps]
+    lines = ["  workgroupBarrier();", f"  if (t < {u32(some * results_per_group)}) {{", *steps]
     lines += [f"    {array}[t] = {name};", "  }", "  workgroupBarrier();"]
     own = symbol("t", threads) % results_per_group
     parts = [

@@ -26,6 +26,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import combine_shared, combined_name
 from webnn_py.engines.webgpu.compiler.kernels.row_loop import RowLoop
 from webnn_py.engines.webgpu.compiler.lower import reduction
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.ir import Node
 
 WORKGROUP_SIZE = {"gpu": 64, "cpu": 16}
@@ -56,20 +57,20 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
             body.preset(part.output, None, body.load(part.output, i))
     shared = threads > 1
     if root.size == rows:
-        with body.block(f"if ({'t == 0u && ' if shared else ''}row < {rows}u)"):
+        with body.block(f"if ({'t == 0u && ' if shared else ''}row < {u32(rows)})"):
             body.store(i, body.load(root, i))
     else:
-        body.line(f"if (row >= {rows}u) {{ return; }}")
+        body.line(f"if (row >= {u32(rows)}) {{ return; }}")
         loop.write()
     rows_per_group = 1 if shared else WORKGROUP_SIZE[features.kind]  # rows of a workgroup
     groups = grid(-(-rows // rows_per_group), features.grid)
     lines = [
         f"  let row = {place_in(groups, rows_per_group)};",
-        f"  let i = min(row, {rows - 1}u);",
+        f"  let i = min(row, {u32(rows - 1)});",
         *body.lines,
     ]
     invocations, builtins = (threads, BY_WORKGROUP) if shared else (rows_per_group, BY_INVOCATION)
-    entry = EntryPoint(invocations, builtins, lines, tuple(arrays))
+    entry = EntryPoint.of(invocations, builtins, lines, arrays)
     return builder.finish(builder.producers[root].op, entry, groups)
 
 

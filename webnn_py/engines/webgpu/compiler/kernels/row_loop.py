@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import free_bindings
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.lower import reduction
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node, Value
 
@@ -74,9 +75,9 @@ class RowLoop:
         self._shared = threads > 1
         first = "t" if self._shared else "0u"
         if long and not self.is_held:
-            first = body.let(f"t * {self.width}u", "begin")
+            first = body.let(f"t * {u32(self.width)}", "begin")
         step = self.width * (threads if self._shared else 1)
-        self._loop = f"for (var r = {first}; r < {count}u; r += {step}u)", -(-count // step)
+        self._loop = f"for (var r = {first}; r < {u32(count)}; r += {u32(step)})", -(-count // step)
         self._count, self._size = count, operand.size
 
     @contextlib.contextmanager
@@ -90,13 +91,13 @@ class RowLoop:
             yield False
             return
         end = (
-            f"min(block + {size}u, {count}u)"
+            f"min(block + {u32(size)}, {u32(count)})"
             if may_leave_remainder(count, size)
-            else f"block + {size}u"
+            else f"block + {u32(size)}"
         )
-        head = f"for (var block = 0u; block < {count}u; block += {size}u)"
+        head = f"for (var block = 0u; block < {u32(count)}; block += {u32(size)})"
         with self._body.block(head, -(-count // size)):
-            self._loop = f"for (var r = block; r < {end}; r += {self.width}u)", SUM_BLOCK
+            self._loop = f"for (var r = block; r < {end}; r += {u32(self.width)})", SUM_BLOCK
             yield True
         self._loop = whole
 

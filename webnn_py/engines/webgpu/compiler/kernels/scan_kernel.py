@@ -14,8 +14,9 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     place_in,
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, doublings, loop
+from webnn_py.engines.webgpu.compiler.loop_bounds import doublings
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 
@@ -71,8 +72,8 @@ def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool
     more = f"total = {plus('total', 'element(at)')};"
     steps = ["put(at, total);", more] if exclusive else [more, "put(at, total);"]
     body = f"""  let i = {line};
-  let first = min(t * {run}u, {count}u);
-  let last = min(first + {run}u, {count}u);
+  let first = min(t * {u32(run)}, {u32(count)});
+  let last = min(first + {u32(run)}, {u32(count)});
   var total = {zero};
   {through}
     let at = place(i, r);
@@ -80,7 +81,7 @@ def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool
   {END_LOOP}
   sums[t] = total;
   workgroupBarrier();
-  {loop(f"for (var s = 1u; s < {threads}u; s = s << 1u)", doublings(threads))}
+  {loop(f"for (var s = 1u; s < {u32(threads)}; s = s << 1u)", doublings(threads))}
     var before = {zero};
     if (t >= s) {{ before = sums[t - s]; }}
     workgroupBarrier();
@@ -94,4 +95,4 @@ def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool
     {" ".join(steps)}
   {END_LOOP}"""
     sums = WorkgroupArray("sums", storage.compute, (threads,))
-    return EntryPoint(threads, BY_WORKGROUP, body.split("\n"), (sums,))
+    return EntryPoint.of(threads, BY_WORKGROUP, body.split("\n"), (sums,))

@@ -12,6 +12,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder,
 from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel
 from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import map_kernel
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
 
@@ -61,6 +62,6 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     target = place if scatter.whole else scatter.flat_index(line, scatter.places, place, behind)
     first, size = _elements_of_part(builder, part)
     target = body.let(target - first, "target")
-    with body.block(f"if ({target} < {size}u)"):  # targets below `first` wrap to huge ones
+    with body.block(f"if ({target} < {u32(size)})"):  # targets below `first` wrap to huge ones
         body.line(f"atomicMax(&out0[{target}], {update + 1});")
     return map_kernel(builder, body, node.op, count, part)

@@ -12,18 +12,18 @@ from collections.abc import Callable
 
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.expressions import express
+from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import (
     BY_WORKGROUP,
     EntryPoint,
-    Function,
     Kernel,
     WorkgroupArray,
     grid,
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.legalize.sequences import Steps
-from webnn_py.engines.webgpu.compiler.loop_bounds import END_LOOP, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
@@ -49,14 +49,14 @@ def _initial(builder: KernelBuilder, node: Node) -> Kernel:
     for name, slot in what.slots.items():
         value = given.get(name)
         element = "0.0" if value is None else body.load(value, symbol("i"))
-        body.line(f"out0[{slot * units}u + i] = {element};")
+        body.line(f"out0[{u32(slot * units)} + i] = {element};")
     builder.function("begin", "i: u32", "", body)
     groups = grid(-(-units // WORKGROUP_SIZE), builder.features.grid)
     lines = [
-        f"  let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP_SIZE}u + t;",
-        f"  if (i < {units}u) {{ begin(i); }}",
+        f"  let i = (g.x + g.y * {u32(groups[0])}) * {u32(WORKGROUP_SIZE)} + t;",
+        f"  if (i < {u32(units)}) {{ begin(i); }}",
     ]
-    return builder.finish(what.name, EntryPoint(WORKGROUP_SIZE, BY_WORKGROUP, lines), groups)
+    return builder.finish(what.name, EntryPoint.of(WORKGROUP_SIZE, BY_WORKGROUP, lines), groups)
 
 
 class _Step:
@@ -79,15 +79,17 @@ class _Step:
             ("before(i, step)", what.layout, self._lstm if what.has_cell else self._gru)
         ]
         if what.resets_before:
-            reset = f"{what.slots['reset'] * self.units}u + i / {hidden}u * {hidden}u"
+            reset = (
+                f"{u32(what.slots['reset'] * self.units)} + i / {divisor(hidden)} * {u32(hidden)}"
+            )
             phases = [("before(i, step)", "zr", self._reset), (reset, "n", self._new)]
         self._places()
         for number, (source, letters, after) in enumerate(phases):
             self._sums(f"sums{number}", source, letters)
             body = Body(self.builder)
             body.line("let s = slot_of(i, step);")
-            body.line(f"let direction = i / {self.batches * hidden}u;")
-            body.line(f"let unit = i % {hidden}u;")
+            body.line(f"let direction = i / {divisor(self.batches * hidden)};")
+            body.line(f"let unit = i % {divisor(hidden)};")
             after(body)
             self.builder.function(f"after{number}", "i: u32, step: u32, sums: vec4<f32>", "", body)
         kernel = self._main(len(phases))
@@ -95,26 +97,28 @@ class _Step:
 
     def _place(self, slot: str) -> str:
         """Return the unit's state in a slot."""
-        return f"out0[{self.what.slots[slot] * self.units}u + i]"
+        return f"out0[{u32(self.what.slots[slot] * self.units)} + i]"
 
     def _places(self) -> None:
         """Add functions for the slot of a step, and the start of its sequence's previous states."""
-        last = f"{self.what.steps - 1}u - step"
+        last = f"{u32(self.what.steps - 1)} - step"
         directions = {
             (False,): "step",
             (True,): last,
-            (False, True): f"select(step, {last}, i >= {self.units // 2}u)",
+            (False, True): f"select(step, {last}, i >= {u32(self.units // 2)})",
         }
         initial = self.what.slots["initial"]
         slot = directions[self.what.backward]
         self.builder.functions += [
-            Function("slot_of", f"fn slot_of(i: u32, step: u32) -> u32 {{ return {slot}; }}"),
-            Function(
+            Function.of("slot_of", "i: u32, step: u32", "u32", f" return {slot}; "),
+            Function.of(
                 "before",
-                f"""fn before(i: u32, step: u32) -> u32 {{
-  let slot = select(slot_of(i, step - 1u), {initial}u, step == 0u);
-  return slot * {self.units}u + i / {self.hidden}u * {self.hidden}u;
-}}""",
+                "i: u32, step: u32",
+                "u32",
+                f"""
+  let slot = select(slot_of(i, step - 1u), {u32(initial)}, step == 0u);
+  return slot * {u32(self.units)} + i / {divisor(self.hidden)} * {u32(self.hidden)};
+""",
             ),
         ]
 
@@ -137,10 +141,10 @@ class _Step:
         kind = "vec4<f32>" if width == 4 else "f32"
         totals = [body.var(kind, f"{kind}()", "total") for _ in rows]
         count = hidden // width
-        head = f"for (var k = lane; k < {count}u; k += {lanes}u)"
+        head = f"for (var k = lane; k < {u32(count)}; k += {u32(lanes)})"
         with body.block(head, -(-count // lanes)):
             if vectors is not None and width == 4:
-                at = ", ".join(f"out0[{base} + k * 4u + {n}u]" for n in range(4))
+                at = ", ".join(f"out0[{base} + k * 4u + {u32(n)}]" for n in range(4))
                 state = body.let(f"vec4<f32>({at})", "state")
                 rows = [builder.places.at(self.recurrent, row) for row in rows]
                 for total, row in zip(totals, rows, strict=True):
@@ -163,11 +167,11 @@ class _Step:
         per_group = WORKGROUP_SIZE // lanes
         groups = grid(-(-self.units // per_group), self.builder.features.grid)
         lines = [
-            f"  let u = (g.x + g.y * {groups[0]}u) * {per_group}u + t / {lanes}u;",
-            f"  let i = min(u, {self.units - 1}u);",
+            f"  let u = (g.x + g.y * {u32(groups[0])}) * {u32(per_group)} + t / {divisor(lanes)};",
+            f"  let i = min(u, {u32(self.units - 1)});",
             f"  let run = u32({self._place('counter')});",
-            f"  let step = run / {phases}u;",
-            f"  let lane = t % {lanes}u;",
+            f"  let step = run / {divisor(phases)};",
+            f"  let lane = t % {divisor(lanes)};",
         ]
         if phases == 1:
             lines.append("  var sums = sums0(i, step, lane);")
@@ -183,11 +187,11 @@ class _Step:
             lines += [
                 "  shared_sums[t] = sums;",
                 "  workgroupBarrier();",
-                "  " + loop(f"for (var other = 1u; other < {lanes}u; other++)", lanes - 1),
-                f"    sums += shared_sums[t - lane + (lane + other) % {lanes}u];",
+                "  " + loop(f"for (var other = 1u; other < {u32(lanes)}; other++)", lanes - 1),
+                f"    sums += shared_sums[t - lane + (lane + other) % {divisor(lanes)}];",
                 f"  {END_LOOP}",
             ]
-        lines.append(f"  if (u >= {self.units}u || lane != 0u) {{ return; }}")
+        lines.append(f"  if (u >= {u32(self.units)} || lane != 0u) {{ return; }}")
         if phases == 1:
             lines.append("  after0(i, step, sums);")
         else:
@@ -195,7 +199,7 @@ class _Step:
                 "  if (run % 2u == 0u) { after0(i, step, sums); } else { after1(i, step, sums); }"
             )
         lines.append(f"  {self._place('counter')} = f32(run + 1u);")
-        entry = EntryPoint(WORKGROUP_SIZE, BY_WORKGROUP, lines, arrays)
+        entry = EntryPoint.of(WORKGROUP_SIZE, BY_WORKGROUP, lines, arrays)
         return self.builder.finish(self.what.name, entry, groups)
 
     # After the sums
@@ -242,7 +246,9 @@ class _Step:
             gates[letter] = self._activated(body, 1 if letter == "g" else 0, value)
         cell = body.let(f"{gates['f']} * {cell} + {gates['i']} * {gates['g']}", "cell")
         body.line(f"{self._place('cell')} = {cell};")
-        body.line(f"out0[s * {self.units}u + i] = {gates['o']} * {self._activated(body, 2, cell)};")
+        body.line(
+            f"out0[s * {u32(self.units)} + i] = {gates['o']} * {self._activated(body, 2, cell)};"
+        )
 
     def _gate(self, body: Body, letter: str, number: int) -> str:
         """Return an activated gate of a gru."""
@@ -270,4 +276,4 @@ class _Step:
     def _mix(self, body: Body, z: str, new: str) -> None:
         """Store the mean of old and new state, weighted by the update gate."""
         hidden = self._hidden(body)
-        body.line(f"out0[s * {self.units}u + i] = {z} * {hidden} + {new} * (1.0 - {z});")
+        body.line(f"out0[s * {u32(self.units)} + i] = {z} * {hidden} + {new} * (1.0 - {z});")

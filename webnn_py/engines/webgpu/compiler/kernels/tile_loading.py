@@ -13,6 +13,7 @@ from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import WorkgroupArray
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, SharedTile
+from webnn_py.engines.webgpu.program.pieces import u32
 
 ADJACENT_VECTORS = 4
 """Adjacent vec4s along the extent that are written together, where operands are transposed."""
@@ -155,7 +156,7 @@ class TileLoading:
         """Return a task's place along the extent, its k, and its guard if it needs one."""
         at = (symbol("lid") - side.first).below(side.loaders) + task * side.loaders
         ragged = (task + 1) * side.loaders > self._task_count(side)
-        guard = f"{at} < {self._task_count(side)}u" if ragged else ""
+        guard = f"{at} < {u32(self._task_count(side))}" if ragged else ""
         at = at.below(self._task_count(side))
         if side.transposed:
             along, width = self._tile.depth // side.width, side.width
@@ -177,9 +178,9 @@ class TileLoading:
             return [*phases[0], *phases[1]]
         first, second = self.sides
         rest = second.first + second.loaders
-        condition = f"if (lid < {rest}u) " if rest < self._tile.invocations else ""
+        condition = f"if (lid < {u32(rest)}) " if rest < self._tile.invocations else ""
         return [
-            f"if (lid < {first.loaders}u) {{",
+            f"if (lid < {u32(first.loaders)}) {{",
             *phases[0],
             f"}} else {condition}{{",
             *phases[1],
@@ -192,8 +193,8 @@ class TileLoading:
         advance = []
         if self.run > 1 and k.terms:
             advance = [
-                f"within += {self._tile.depth}u;",
-                f"if (within == {self.run}u) {{ within = 0u; run++; }}",
+                f"within += {u32(self._tile.depth)};",
+                f"if (within == {u32(self.run)}) {{ within = 0u; run++; }}",
             ]
         for side in self.sides:
             lines: list[str] = []

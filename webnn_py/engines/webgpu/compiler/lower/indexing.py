@@ -10,6 +10,7 @@ from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.code.index import Index, call, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.ir import Node, Value
 
 _SUFFIX = {"i32": "i32", "u32": "u32", "i64": "i64", "vec2<u32>": "pair"}
@@ -18,7 +19,7 @@ _SUFFIX = {"i32": "i32", "u32": "u32", "i64": "i64", "vec2<u32>": "pair"}
 def _load_index(body: Body, indices: Value, at: Index, size: int) -> Index:
     """Load an index: count a negative one from the end, then clamp it to the dimension."""
     suffix = _SUFFIX[body.builder.storage(indices).compute]
-    inside = call(f"wn_index_{suffix}({body.load(indices, at)}, {size}u)", size)
+    inside = call(f"wn_index_{suffix}({body.load(indices, at)}, {u32(size)})", size)
     return body.let(inside, "at").below(size)
 
 

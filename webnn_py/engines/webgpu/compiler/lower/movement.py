@@ -15,6 +15,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import (
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering, view
+from webnn_py.engines.webgpu.program.pieces import i32, u32
 from webnn_py.ir import Node
 
 
@@ -85,7 +86,7 @@ def concat(body: Body, node: Node, output: int, index: Index) -> str:
         size = value.shape[axis] * inner
         branch = "else" if begin else ""
         if begin + size < line:
-            branch += f" if ({place} < {begin + size}u)"
+            branch += f" if ({place} < {u32(begin + size)})"
         with body.block(branch.lstrip()):
             own = outer * size + place - begin
             body.line(f"{result} = {body.load(value, own)};")
@@ -108,12 +109,12 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
             pass
         elif attrs["mode"] == "constant":
             at = body.let(at - low, "c")
-            inside.append(f"{at} < {size}u")  # negative values wrap to huge ones
+            inside.append(f"{at} < {u32(size)}")  # negative values wrap to huge ones
         elif attrs["mode"] == "edge":
             at = at.clamp(low, low + size - 1) - low
         else:
-            last = f"i32({size - 1})"
-            reflected = f"{last} - abs({last} - abs(i32({at}) - i32({low})))"
+            last = i32(size - 1)
+            reflected = f"{last} - abs({last} - abs(i32({at}) - {i32(low)}))"
             at = symbol(body.let(f"u32({reflected})", "c"))
         places.append(at.below(size) * own)
     where = total(places)

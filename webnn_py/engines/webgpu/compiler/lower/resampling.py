@@ -9,6 +9,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import coordinate
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.ir import Node
 
 
@@ -22,7 +23,7 @@ def _place(body: Body, node: Node, axis: int, index: Index, minus: int) -> tuple
     # Products of 32 bits or more need two words.
     wide = "_wide" if 2 * old * new >= 1 << 32 else ""
     own = coordinate(node.output.shape, axis, index)
-    place = body.let(f"wn_place{wide}({own}, {old}u, {new}u, {minus}u)", "p")
+    place = body.let(f"wn_place{wide}({own}, {u32(old)}, {u32(new)}, {u32(minus)})", "p")
     return symbol(f"{place}.x", old), f"{place}.y"
 
 

@@ -14,6 +14,7 @@ from webnn_py.engines.webgpu.compiler.code.expressions import adapted
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS, lowering
+from webnn_py.engines.webgpu.program.pieces import u32
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
@@ -37,7 +38,7 @@ def window_position(
         place = at[i] * attrs["strides"][i] + tap[i] * attrs["dilations"][i] - low
         place = body.let(place, "p")
         if low or not always_inside(node, i, size[i]):
-            checks.append(f"{place} < {size[i]}u")  # negative values wrap to huge ones
+            checks.append(f"{place} < {u32(size[i])}")  # negative values wrap to huge ones
         # Compilers reject a constant index out of bounds, even behind the check.
         outside = not place.terms and not 0 <= place.offset < size[i]
         places.append(constant(0) if outside else place.below(size[i]))
@@ -218,9 +219,9 @@ def _reaching_taps(
     with body.loop(-(-taps // tap_step), "t") as step:
         tap = body.let(first + step * tap_step, "tap")
         reach = body.let(start - tap * dilation, "d")
-        checks = [f"{reach} <= {(size - 1) * stride}u"]  # negative values wrap to huge ones
+        checks = [f"{reach} <= {u32((size - 1) * stride)}"]  # negative values wrap to huge ones
         if tap_step > 1 and taps % tap_step:
-            checks.append(f"{tap} < {taps}u")
+            checks.append(f"{tap} < {u32(taps)}")
         if stride > 1 and tap_step == 1 and size > 1:
             checks.append(f"{reach % stride} == 0u")
         with body.block(f"if ({' && '.join(checks)})"):
