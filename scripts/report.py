@@ -134,6 +134,9 @@ def public_names() -> set[str]:
         names = [each.name for each in body if isinstance(each, Function | ast.ClassDef)]
         for node in body:
             match node:
+                # A method of a class under a function's name.
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute()):
+                    names.append(name)
                 case ast.Assign(targets=[ast.Name(id="__all__")]):
                     names = ast.literal_eval(node.value)
         found |= {f"{module}.{name}" for name in names}

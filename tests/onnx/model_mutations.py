@@ -5,6 +5,7 @@ What is changed follows from a number alone, so that each mutant can be made aga
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from tests.onnx.test_group_query import CASES as GROUPS
 from tests.onnx.test_group_query import group_query
 from tests.onnx.test_multi_head import CASES as HEADS
 from tests.onnx.test_multi_head import trimmed
-from webnn_py.onnx.handlers import HANDLERS
 
 MAX_FROZEN = 4096
 """Elements of an input that becomes a constant, as models have shapes and weights."""
@@ -63,14 +63,33 @@ def sources() -> list[Source]:
             frozen = with_constants(model, pairs[0][0] if pairs else ())
             if frozen is not None:
                 found.append(Source(f"{name}, constants", frozen.SerializeToString()))
+    found += [Source(name, model.SerializeToString()) for name, model in of_onnx_runtime()]
+    found += [Source(f"export {i}", whole) for i, whole in enumerate(WHOLE)]
+    return found
+
+
+def of_onnx_runtime() -> list[tuple[str, Any]]:
+    """Names and models with its own operators."""
     made = [(name, only(*case)) for name, case in FUSED.items()]
     made += [(f"{kind} {name}", alone(kind, *case)[0]) for kind, name, case in EMBEDDINGS]
     made += [(f"groups {name}", group_query(**case)[0]) for name, case in GROUPS.items()]
     for kind, name, (given, outputs, attributes) in HEADS:
         made.append((f"{kind} {name}", alone(kind, trimmed(given), outputs, attributes)[0]))
-    found += [Source(name, model.SerializeToString()) for name, model in made]
-    found += [Source(f"export {i}", whole) for i, whole in enumerate(WHOLE)]
-    return found
+    return made
+
+
+@functools.cache
+def operators() -> dict[tuple[str, str], list[str]]:
+    """Names of attributes by domain and name of an operator, in all its versions."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain:
+            found.setdefault(("", schema.name), set()).update(schema.attributes)
+    for _, model in of_onnx_runtime():
+        for node in model.graph.node:
+            names = {attribute.name for attribute in node.attribute}
+            found.setdefault((node.domain, node.op_type), set()).update(names)
+    return {key: sorted(names) for key, names in sorted(found.items())}
 
 
 def with_constants(model: Any, inputs: Sequence[Any]) -> Any:
@@ -192,7 +211,7 @@ def change_operator(rng: random.Random, model: Any, found: Sequence[Source]) -> 
     if what == 0:
         node.op_type = a_node(rng, another(rng, found)).op_type
     elif what == 1:
-        node.domain, node.op_type = rng.choice(sorted(HANDLERS))
+        node.domain, node.op_type = rng.choice(list(operators()))
         own = {one.domain for one in model.opset_import}
         if node.domain and node.domain not in own:
             model.opset_import.append(onnx.helper.make_opsetid(node.domain, 1))
@@ -203,17 +222,16 @@ def change_operator(rng: random.Random, model: Any, found: Sequence[Source]) -> 
 
 
 def replace_node(rng: random.Random, model: Any, found: Sequence[Source]) -> None:
-    """An operator that the importer knows, with inputs and attributes at random."""
+    """An operator of ONNX or of ONNX Runtime, with inputs and attributes at random."""
     node = a_node(rng, model)
-    key = rng.choice(sorted(HANDLERS))
-    handler = rng.choice(HANDLERS[key])
+    key = rng.choice(list(operators()))
     node.domain, node.op_type = key
     if node.domain:
         model.opset_import.append(onnx.helper.make_opsetid(node.domain, 1))
     names = [a_name(rng, model) for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 3, 4, 5, 8]))]
     del node.input[:], node.attribute[:]
     node.input.extend(names)
-    for name in sorted(handler.attributes):
+    for name in operators()[key]:
         if rng.random() < 0.5:
             node.attribute.append(an_own_attribute(rng, name))
 
@@ -299,8 +317,7 @@ def change_attribute(rng: random.Random, model: Any, found: Sequence[Source]) ->
     elif what == 5:
         rng.choice(node.attribute).type = rng.randrange(0, 15)
     else:
-        handlers = HANDLERS.get((node.domain, node.op_type), ())
-        names = sorted(set().union(*(one.attributes for one in handlers)))
+        names = operators().get((node.domain, node.op_type), [])
         node.attribute.append(an_own_attribute(rng, rng.choice([*names, "axis", "axes"])))
 
 

@@ -15,8 +15,7 @@ from onnx.helper import make_node
 
 from tests.onnx.models import model
 from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder
-from webnn_py.onnx import load
-from webnn_py.onnx.load_impl import Importer, Model
+from webnn_py.onnx import add_to, load
 
 CASES: dict[str, tuple[list[int], list[int], dict[str, Any]]] = {
     "plain": ([5, 6], [2, 3], {}),
@@ -97,10 +96,10 @@ def test_nothing_is_made_for_each_element(cpu: MLContext, size: int, taps: int) 
     what = make_node("Col2Im", ["x", "i", "b"], ["y"])
     weights = {"i": [size, size], "b": [taps, taps]}
     found = model([what], {"x": [1, taps * taps, blocks * blocks]}, ["y"], weights)
-    importer = Importer(MLGraphBuilder(cpu), Model(found))
+    builder = MLGraphBuilder(cpu)
     tracemalloc.start()
     try:
-        assert importer.run()["y"].shape == (1, 1, size, size)
+        assert add_to(builder, found)["y"].shape == (1, 1, size, size)
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()

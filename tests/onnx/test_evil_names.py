@@ -20,7 +20,6 @@ from webnn_py import (
     ValidationError,
 )
 from webnn_py.cli.main import main
-from webnn_py.cli.printing import print_table
 from webnn_py.onnx import load
 
 EVIL = "a\x1b]0;t\x07\x1b[2J\x9b31m\r\nb\u202e\u2028"
@@ -123,8 +122,3 @@ def test_html(evil_file: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "\x1b" not in text
     assert "\x9b" not in text
-
-
-def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(EVIL, [EVIL, "b"], [[EVIL, 1]])
-    assert_harmless(capsys.readouterr().out, 20)

@@ -14,7 +14,6 @@ from tests.onnx.models import model
 from tests.onnx.test_importer import computed
 from webnn_py import DataError, MLContext
 from webnn_py.onnx import load
-from webnn_py.onnx.model import Model
 
 node = helper.make_node
 
@@ -53,7 +52,7 @@ def test_external_data_behind_links(cpu: MLContext, tmp_path: Path) -> None:
         load(tmp_path / "names/m.onnx", cpu)
 
 
-def test_large_weights_stay_in_the_file_until_they_are_read(cpu: MLContext, tmp_path: Path) -> None:
+def test_large_weights_from_any_source(cpu: MLContext, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.normal(size=(2, 5000)).astype(np.float32),
@@ -71,12 +70,6 @@ def test_large_weights_stay_in_the_file_until_they_are_read(cpu: MLContext, tmp_
     expected = x + sum(weight.astype(np.float32) for weight in weights.values())
     for source in (made, contents, memoryview(contents), tmp_path / "m.onnx"):
         np.testing.assert_allclose(computed(cpu, source, x)["y"], expected, rtol=1e-5, atol=1e-6)
-        if source is not made:
-            assert Model(source).proto.ByteSize() < 1000
-    read = Model(tmp_path / "m.onnx")
-    (tmp_path / "m.onnx").write_bytes(contents[:20000])
-    with pytest.raises(DataError, match="'w': its contents cannot be read"):
-        read.contents(read.graph.initializer[0])
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from webnn_py import (
     NotSupportedError,
     ValidationError,
 )
-from webnn_py.onnx import add_to, backend, handlers, load
+from webnn_py.onnx import add_to, backend, load
 
 node = helper.make_node
-SCHEMAS = onnx.defs.get_all_schemas_with_history()
 
 
 def computed(context: MLContext, made: Any, x: Any, **options: Any) -> Any:
@@ -346,50 +344,6 @@ def test_weights_of_four_bits(cpu: MLContext) -> None:
             helper.make_tensor("w", elem, [2, 3], numbers.reshape(-1).tolist())
         )
         assert (computed(cpu, made, np.zeros((2, 3), np.float32))["y"] == numbers / 2).all()
-
-
-SPELLED_OTHERWISE = {
-    "GRU-1.direction",  # 'foward'
-    *(f"RNN-{version}.activations" for version in (1, 7, 14, 22)),  # None, which means the same
-    *(f"MeanVarianceNormalization-{version}.axes" for version in (9, 13)),  # the same
-}
-
-
-def test_handlers_begin_with_definitions() -> None:
-    """So that the version of an operator set finds the one for the definition in it."""
-    known: dict[tuple[str, str], set[int]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        known.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
-    for key, found in handlers.HANDLERS.items():
-        versions = known.get(key, {1})
-        assert {handler.since for handler in found[1:]} <= versions, key
-        assert found[0].since <= max(versions), key
-
-
-OF_ONNX_RUNTIME = {("", "SimplifiedLayerNormalization")}
-"""What it has in ONNX's domain, though ONNX does not define it."""
-OF_ONNX = sorted(key for key in {*handlers.HANDLERS} - OF_ONNX_RUNTIME if not key[0])
-
-
-@pytest.mark.parametrize("operator", OF_ONNX)
-def test_handlers_know_the_attributes_of_the_definitions(operator: tuple[str, str]) -> None:
-    """Every attribute is a keyword argument, with the definition's default."""
-    schemas = [s for s in SCHEMAS if (s.domain, s.name) == operator]
-    assert schemas
-    for schema in schemas:
-        handler = handlers.handler_of(*operator, schema.since_version)
-        if handler is None:
-            continue
-        arguments = inspect.signature(handler.function).parameters
-        for name, attribute in schema.attributes.items():
-            title = f"{schema.name}-{schema.since_version}.{name}"
-            assert name in arguments, title
-            if attribute.default_value.type and title not in SPELLED_OTHERWISE:
-                default = helper.get_attribute_value(attribute.default_value)
-                default = default.decode() if isinstance(default, bytes) else default
-                given = arguments[name].default
-                close = pytest.approx(default, rel=1e-6) if isinstance(default, float) else default
-                assert given == close, title
 
 
 def test_initializers_that_nothing_reads_must_be_whole_too(cpu: MLContext) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from onnx import TensorProto, helper
 from onnx.helper import make_node
 
 from tests.compiler.compiled import legalized
-from tests.internals import recipe_of
+from tests.internals import built_from, recipe_of
 from tests.onnx.models import model
 from tests.onnx.own_operators import alone
+from tests.onnx.test_exporter import run, session_of
 from tests.onnx.test_folding import NUMBERS, _own, folded
 from tests.onnx.test_fourier import of
 from tests.onnx.test_functions import calling, function
@@ -24,12 +27,14 @@ from tests.onnx.test_group_query import group_query
 from tests.onnx.test_multi_head import floats
 from tests.onnx.test_official_suite import PASSING, SHARE, assert_pass
 from tests.onnx.test_sizes_of_models import ladder, node
+from tests.property.graphs import seeded_case
 from webnn_py import (
     DataError,
     MLContext,
     MLExecution,
     MLGraphBuilder,
     NotSupportedError,
+    OperationError,
     ValidationError,
     ml,
 )
@@ -37,10 +42,27 @@ from webnn_py.cli.models import sizes_of
 from webnn_py.engines.registry import FAST
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
 from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.onnx import backend, load, to_onnx
+from webnn_py.onnx import add_to, backend, load, to_onnx
+from webnn_py.onnx import schema as definitions
+from webnn_py.onnx.handlers import HANDLERS, handler_of
 from webnn_py.onnx.handlers.reduction import POWERS
 from webnn_py.onnx.load_impl import Importer, Model
 from webnn_py.ops import numeric
+
+# test_exporter
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("WEBNN_RANDOM_CASES", "20"))))
+def test_random_graph(cpu: MLContext, seed: int) -> None:
+    case = seeded_case(seed)
+    try:
+        model = to_onnx(built_from(cpu, case.graph))
+    except NotSupportedError as error:
+        assert "powers of integers" in str(error) or "max_pool2d" in str(error)  # noqa: PT017
+        return
+    if session_of(model) is not None:  # what ONNX's reference computes is no judge of whole graphs
+        case.assert_close(run(model, case.inputs))
+
 
 # test_folding
 
@@ -69,10 +91,10 @@ def test_constants_are_cast_as_inputs_are(
 @pytest.mark.parametrize("count", [8192, 16000, 16381, 48000])
 def test_constants_grow_as_the_length_does(cpu: MLContext, count: int) -> None:
     """One matrix of 8,192 samples took 3 GB."""
-    importer = Importer(MLGraphBuilder(cpu), Model(of([1, count, 1], 1, None, {})))
+    builder, made = MLGraphBuilder(cpu), of([1, count, 1], 1, None, {})
     tracemalloc.start()
     try:
-        importer.run()
+        add_to(builder, made)
         assert tracemalloc.get_traced_memory()[1] < 300 * count + (1 << 22)
     finally:
         tracemalloc.stop()
@@ -102,11 +124,70 @@ def test_a_prompt_is_attention_of_one_kernel(cpu: MLContext, case: dict[str, Any
     assert [node.op for node in nodes].count(ATTENTION) == 1
 
 
+# test_importer
+
+SPELLED_OTHERWISE = {
+    "GRU-1.direction",  # 'foward'
+    *(f"RNN-{version}.activations" for version in (1, 7, 14, 22)),  # None, which means the same
+    *(f"MeanVarianceNormalization-{version}.axes" for version in (9, 13)),  # the same
+}
+
+
+def test_handlers_begin_with_definitions() -> None:
+    """So that the version of an operator set finds the one for the definition in it."""
+    known: dict[tuple[str, str], set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        known.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    for key, found in HANDLERS.items():
+        versions = known.get(key, {1})
+        assert {handler.since for handler in found[1:]} <= versions, key
+        assert found[0].since <= max(versions), key
+
+
+SCHEMAS = onnx.defs.get_all_schemas_with_history()
+OF_ONNX_RUNTIME = {("", "SimplifiedLayerNormalization")}
+"""What it has in ONNX's domain, though ONNX does not define it."""
+OF_ONNX = sorted(key for key in {*HANDLERS} - OF_ONNX_RUNTIME if not key[0])
+
+
+@pytest.mark.parametrize("operator", OF_ONNX)
+def test_handlers_know_the_attributes_of_the_definitions(operator: tuple[str, str]) -> None:
+    """Every attribute is a keyword argument, with the definition's default."""
+    schemas = [s for s in SCHEMAS if (s.domain, s.name) == operator]
+    assert schemas
+    for schema in schemas:
+        handler = handler_of(*operator, schema.since_version)
+        if handler is None:
+            continue
+        arguments = inspect.signature(handler.function).parameters
+        for name, attribute in schema.attributes.items():
+            title = f"{schema.name}-{schema.since_version}.{name}"
+            assert name in arguments, title
+            if attribute.default_value.type and title not in SPELLED_OTHERWISE:
+                default = helper.get_attribute_value(attribute.default_value)
+                default = default.decode() if isinstance(default, bytes) else default
+                given = arguments[name].default
+                close = pytest.approx(default, rel=1e-6) if isinstance(default, float) else default
+                assert given == close, title
+
+
 # test_integer_reductions
 
 
 def test_powers_of_e() -> None:
     assert np.log(POWERS.astype(np.longdouble)).astype(int).tolist() == list(range(1, 44))
+
+
+# test_malformed_nodes
+
+
+def test_no_memory_left_at_import(cpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*_: Any) -> None:
+        raise MemoryError("no bytes left")
+
+    monkeypatch.setattr(definitions, "check", check)
+    with pytest.raises(OperationError, match="out of memory: no bytes left"):
+        load(model([make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"]), cpu)
 
 
 # test_multi_head
