@@ -15,10 +15,12 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared
 from webnn_py.core.dimensions import is_open
-from webnn_py.core.open_dims import solve
-from webnn_py.ir import Descriptor, Graph
+from webnn_py.core.open_dims import evaluated, solve
+from webnn_py.ir import Descriptor, Graph, Value
+from webnn_py.ops.all import Operators
+from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.replay import replay
+from webnn_py.ops.operand import MLOperand
 from webnn_py.passes import LOOPS, TILES
 
 
@@ -94,6 +96,43 @@ def storage_of(tensor: MLTensor) -> Any:
 
 def context_of(graph: MLGraph) -> MLContext:
     return MLContext(graph._compiled.session)
+
+
+def replay(
+    graph: Graph,
+    builder: Operators,
+    inputs: Mapping[str, MLOperand],
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, MLOperand]:
+    """Apply a graph's operators again through the methods of a builder.
+
+    The new graph shares the constants' arrays and keeps their names.
+
+    Args:
+        graph: The graph as recorded, before any pass.
+        builder: The builder that checks the calls and records the new graph.
+        inputs: An operand of the builder for each graph input, by name. Data types and shapes may
+            differ from the recorded ones; default options are inferred again from them.
+        sizes: Sizes of the open dimensions in options; they stay open if None.
+
+    Returns:
+        The outputs, by name.
+
+    Raises:
+        MLError: An operator does not accept such operands; the message names it and its label.
+    """
+    operands: dict[Value, MLOperand] = {value: inputs[value.name] for value in graph.inputs}
+    for value, array in graph.constants.items():
+        operands[value] = builder._node_builder.add_constant(array, value.data_type, value.name)
+    for node in graph.nodes:
+        op = REGISTRY[node.op]
+        arguments = op.given_arguments(node, operands)
+        if sizes:
+            arguments |= {name: evaluated(node.given[name], sizes) for name in op.sizes}
+        made = getattr(builder, node.op)(**arguments, label=node.label)
+        outputs = made if isinstance(made, list) else [made]
+        operands.update(zip(node.outputs, outputs, strict=True))
+    return {name: operands[value] for name, value in graph.outputs}
 
 
 def replayed(graph: Graph, descriptors: Mapping[str, Descriptor] | None = None) -> Graph:

@@ -31,7 +31,7 @@ from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import read_module
 from webnn_py.ir import Value
-from webnn_py.ops.replay import at_sizes
+from webnn_py.ops.bind_sizes import at_sizes
 
 Outputs = dict[str, MLOperand]
 Groups = Callable[[Sequence[Kernel]], list[list[Kernel]]]

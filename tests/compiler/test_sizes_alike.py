@@ -17,8 +17,8 @@ from webnn_py.engines.webgpu.compiler.kernels import row_loop
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph
+from webnn_py.ops.bind_sizes import at_sizes, fix
 from webnn_py.ops.declare import REGISTRY
-from webnn_py.ops.replay import at_sizes, fix
 
 DRAWN = 6
 MORE = 80

@@ -21,8 +21,8 @@ from webnn_py.core.dimensions import named
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import Axis, batch_axes
+from webnn_py.ops.bind_sizes import fix
 from webnn_py.ops.declare import REGISTRY
-from webnn_py.ops.replay import fix
 
 some = settings(
     database=None,

@@ -21,9 +21,9 @@ from webnn_py import MLDimension, MLError, MLOperand, ValidationError
 from webnn_py.core.dimensions import named
 from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Descriptor, Graph
+from webnn_py.ops.bind_sizes import fix, output_shapes
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.replay import fix, output_shapes
 
 some = settings(
     database=None,

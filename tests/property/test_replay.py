@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.internals import recipe_of, replayed
+from tests.internals import recipe_of, replay, replayed
 from tests.property.graphs import MAKERS, first_input
 from tests.property.growing import Grower, SeededPicks
 from tests.property.strategies import calls
@@ -26,7 +26,6 @@ from webnn_py.ir import Array, Descriptor, Graph, Value
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import value_of
-from webnn_py.ops.replay import replay
 from webnn_py.passes.pipeline import verify_types
 
 CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "30"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.internals import recipe_of, replayed
+from tests.internals import recipe_of, replay, replayed
 from webnn_py import (
     DataError,
     MLContext,
@@ -23,8 +23,8 @@ from webnn_py import (
 from webnn_py.core import gil_yield
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.batch_axes import batch_axes
+from webnn_py.ops.bind_sizes import fix, output_shapes
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.replay import fix, output_shapes, replay
 from webnn_py.passes.pipeline import verify_types
 
 

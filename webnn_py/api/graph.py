@@ -17,7 +17,7 @@ from webnn_py.api.programs.file import write_graph
 from webnn_py.core.completion import check_interrupts_nothing, check_may_block
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.progress import BuildProgress, with_progress
-from webnn_py.ops.replay import fix, output_shapes
+from webnn_py.ops.bind_sizes import fix, output_shapes
 from webnn_py.storage.archive import Archive, check_ending, replacing, write_archive
 from webnn_py.storage.graph_file import graph_entries
 

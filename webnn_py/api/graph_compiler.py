@@ -17,8 +17,8 @@ from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.memory.memory_trim import trim_memory
 from webnn_py.memory.weight_spill import WeightSpill
+from webnn_py.ops.bind_sizes import fix
 from webnn_py.ops.registry import Operator, TypesByOperand
-from webnn_py.ops.replay import fix
 from webnn_py.passes import (
     Derive,
     SharedResults,

@@ -14,7 +14,7 @@ from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 from webnn_py.engines.executor import Listing
 from webnn_py.ir import Array, Graph
-from webnn_py.ops.replay import fix
+from webnn_py.ops.bind_sizes import fix
 from webnn_py.passes import Derivations, DerivedConstants, OpenPasses
 
 Sizes = tuple[tuple[str, int], ...]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from webnn_py.core.messages import LOG, describe_error
 from webnn_py.ir import Graph
-from webnn_py.ops.replay import fix
+from webnn_py.ops.bind_sizes import fix
 
 MAX_NODE_RATIO = 1.5
 """Most nodes of the graph for all sizes, relative to the graph for one set of sizes.

@@ -26,7 +26,7 @@ from webnn_py.engines.webgpu.program.wgsl_interface import (
     read_module,
 )
 from webnn_py.ir import Descriptor
-from webnn_py.ops.replay import fix
+from webnn_py.ops.bind_sizes import fix
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.runtime.devices.device import Device

@@ -29,7 +29,7 @@ from webnn_py.engines.webgpu.compiler.template import Template
 from webnn_py.engines.webgpu.program.pieces import Literal, NumberType, Piece, word_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value, make_graph
-from webnn_py.ops.replay import at_sizes
+from webnn_py.ops.bind_sizes import at_sizes
 
 MAX_READ_NUMBERS = 512
 """Numbers that a kernel reads at most; with more, it is compiled for its sizes."""

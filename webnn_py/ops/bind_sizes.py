@@ -1,4 +1,4 @@
-"""Replays a recorded graph through a builder, or binds its open dimensions to sizes."""
+"""Binds the open dimensions of recorded graphs to sizes."""
 
 from __future__ import annotations
 
@@ -10,46 +10,7 @@ from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.open_dims import check_sizes, evaluated
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Graph, Node, Shape, Value, make_graph, titled
-from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
-from webnn_py.ops.operand import MLOperand
-
-
-def replay(
-    graph: Graph,
-    builder: Operators,
-    inputs: Mapping[str, MLOperand],
-    sizes: Mapping[str, int] | None = None,
-) -> dict[str, MLOperand]:
-    """Apply a graph's operators again through the methods of a builder.
-
-    The new graph shares the constants' arrays and keeps their names.
-
-    Args:
-        graph: The graph as recorded, before any pass.
-        builder: The builder that checks the calls and records the new graph.
-        inputs: An operand of the builder for each graph input, by name. Data types and shapes may
-            differ from the recorded ones; default options are inferred again from them.
-        sizes: Sizes of the open dimensions in options; they stay open if None.
-
-    Returns:
-        The outputs, by name.
-
-    Raises:
-        MLError: An operator does not accept such operands; the message names it and its label.
-    """
-    operands: dict[Value, MLOperand] = {value: inputs[value.name] for value in graph.inputs}
-    for value, array in graph.constants.items():
-        operands[value] = builder._node_builder.add_constant(array, value.data_type, value.name)
-    for node in checkpoints(graph.nodes):
-        op = REGISTRY[node.op]
-        arguments = op.given_arguments(node, operands)
-        if sizes:
-            arguments |= {name: evaluated(node.given[name], sizes) for name in op.sizes}
-        made = getattr(builder, node.op)(**arguments, label=node.label)
-        outputs = made if isinstance(made, list) else [made]
-        operands.update(zip(node.outputs, outputs, strict=True))
-    return {name: operands[value] for name, value in graph.outputs}
 
 
 def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
