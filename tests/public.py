@@ -28,6 +28,9 @@ def _operators(context: MLContext) -> list[str]:
     return sorted(name for name in limits if name not in others)
 
 
+with ml.create_context_sync(device_type="cpu") as _context:
+    DEFAULT_ENGINE = _context.engine
+    """The engine of a CPU context for which none is given."""
 with ml.create_context_sync(engine="reference") as _context:
     OPERATORS = _operators(_context)
     OPERANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {

@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.public import DEFAULT_ENGINE
 from tests.unit.cli.commands import told
-from webnn_py import MLContext, MLGraphBuilder
-from webnn_py.cli.facts import facts_of
+from webnn_py import MLContext, MLGraph, MLGraphBuilder
 from webnn_py.cli.main import main
-from webnn_py.cli.page import page_of
-from webnn_py.engines.registry import default_engine
 
 
 def test_json_tells_what_runs(network: str, capsys: pytest.CaptureFixture[str]) -> None:
     facts = told(capsys, "inspect", network)
-    assert facts["engine"] == default_engine()
+    assert facts["engine"] == DEFAULT_ENGINE
     assert facts["inputs"] == [{"name": "x", "data_type": "float32", "shape": [1, 3, 8, 8]}]
     assert [node["operator"] for node in facts["nodes"]] == [
         "conv2d", "relu", "max_pool2d", "reshape", "matmul",
@@ -66,7 +64,7 @@ def test_tables_tell_the_same(
     assert "float32[1,3,8,8]" in out
     assert "stem" in out
     assert ("0 conv2d" in out) == (device == "gpu")
-    assert (default_engine() in out) == (device == "cpu")
+    assert (DEFAULT_ENGINE in out) == (device == "cpu")
 
 
 def test_the_parts_of_other_engines_are_told(
@@ -77,28 +75,42 @@ def test_the_parts_of_other_engines_are_told(
     assert {node["engine"] for node in facts["nodes"]} == {"onnxruntime"}
 
 
-def test_open_graphs_are_told_as_they_are(cpu: MLContext) -> None:
+def pages(graph: MLGraph, path: Path, *options: str) -> str:
+    """The page of a graph, which is saved for that."""
+    graph.save(path)
+    assert main(["inspect", str(path), "--html", f"{path}.html", *options]) == 0
+    return Path(f"{path}.html").read_text(encoding="utf-8")
+
+
+def test_open_graphs_are_told_as_they_are(
+    cpu: MLContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     b = MLGraphBuilder(cpu)
     x = b.input("x", "float32", ["batch", 2])
-    graph = b.build_sync({"y": b.sin(b.relu(x))})
-    facts = facts_of(graph, {})
-    assert facts.inputs[0].shape == ("batch", 2)
-    assert facts.intermediate_bytes is None
-    assert json.loads(json.dumps(facts.as_json()))["inputs"][0]["shape"] == ["batch", 2]
-    assert "float32[batch,2]" in page_of("open", facts)
-    assert facts_of(graph, {"batch": 3}).intermediate_bytes == 4 * 3 * 2
+    page = pages(b.build_sync({"y": b.sin(b.relu(x))}), tmp_path / "open.mlgraph")
+    assert "float32[batch,2]" in page
+    facts = told(capsys, "inspect", str(tmp_path / "open.mlgraph"))
+    assert facts["inputs"][0]["shape"] == ["batch", 2]
+    assert facts["intermediate_bytes"] is None
+    facts = told(capsys, "inspect", str(tmp_path / "open.mlgraph"), "--shape", "batch=3")
+    assert facts["intermediate_bytes"] == 4 * 3 * 2
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_outputs_may_be_known_at_build(device: str, request: pytest.FixtureRequest) -> None:
+def test_outputs_may_be_known_at_build(
+    device: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     b = MLGraphBuilder(request.getfixturevalue(device))  # skips where there is no adapter
     one = b.constant(1.0, "float32")
     x = b.input("x", "float32", [2])
     graph = b.build_sync({"sum": b.add(one, one), "same": b.identity(x), "y": b.relu(x)})
-    facts = facts_of(graph, {})
-    assert [tensor.name for tensor, _ in facts.outputs] == ["sum", "same", "y"]
-    assert facts.outputs[2][1] is not None
-    assert page_of("known", facts).count('class="box output"') == 3
+    page = pages(graph, tmp_path / "known.mlgraph", "--device", device)
+    assert page.count('class="box output"') == 3
+    facts = told(capsys, "inspect", str(tmp_path / "known.mlgraph"), "--device", device)
+    assert [tensor["name"] for tensor, _ in facts["outputs"]] == ["sum", "same", "y"]
 
 
 class Page(HTMLParser):
@@ -137,12 +149,12 @@ def test_the_page_draws_every_node_and_every_line(network: str, tmp_path: Path) 
     assert len(json.loads(data[1])["boxes"]) == len(boxes)
 
 
-def test_names_are_no_markup(cpu: MLContext) -> None:
+def test_names_are_no_markup(cpu: MLContext, tmp_path: Path) -> None:
     b = MLGraphBuilder(cpu)
     x = b.input("<b>x</b>", "float32", [2])
     evil = "</script><script>alert(1)</script>{{data}}"
     graph = b.build_sync({"y": b.relu(x, label=evil)})
-    page = page_of(evil, facts_of(graph, {}))
+    page = pages(graph, tmp_path / "<b>evil.mlgraph")
     assert "alert(1)" in page
     assert page.count("<script") == 2
     assert "<b>" not in page

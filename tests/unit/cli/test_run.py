@@ -19,7 +19,6 @@ import webnn_py.onnx
 from tests.onnx.models import model
 from tests.unit.cli.commands import refused, told
 from webnn_py import MLContext, MLGraphBuilder
-from webnn_py.cli import progress
 from webnn_py.cli.main import main
 
 X = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
@@ -271,30 +270,6 @@ def test_it_is_a_program(network: str) -> None:
     assert failed.returncode == 2
     assert not failed.stdout
     assert "Traceback" not in failed.stderr
-
-
-@pytest.mark.parametrize("total", [None, 4])
-def test_what_takes_long_is_shown(
-    total: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 0.01)
-    said = ""
-    shown = progress.Progress("thinking", total)
-    shown.done = 1
-    with shown:
-        while "\n" not in said:  # it is written by another thread
-            said += capsys.readouterr().err
-    assert said.startswith("thinking: 1 of 4, " if total else "thinking: ")
-    assert said.splitlines()[0].endswith(" s")
-    said = ""
-    with progress.Progress("building") as built:
-        built.reached(3, 7)
-        while "3 of 7" not in said:
-            said += capsys.readouterr().err
-    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 60)
-    with progress.Progress("thinking"):
-        pass
-    assert not capsys.readouterr().err
 
 
 def test_a_row_of_a_profile_is_no_longer_than_one_can_read(

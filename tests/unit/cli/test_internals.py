@@ -1,4 +1,4 @@
-"""Where the boxes of a drawn graph stand."""
+"""Where the boxes of a drawn graph stand, and how long work is told of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from webnn_py.cli import drawing
+from webnn_py.cli import drawing, progress
 from webnn_py.cli.drawing import BETWEEN_BOXES, BOX_HEIGHT, Drawing, draw
 
 
@@ -71,3 +71,30 @@ def test_lines_get_no_more_points_than_there_may_be(monkeypatch: pytest.MonkeyPa
 
 def test_nothing_is_drawn_of_nothing() -> None:
     assert draw([], []) == Drawing([], [], 0, 0)
+
+
+# test_run
+
+
+@pytest.mark.parametrize("total", [None, 4])
+def test_what_takes_long_is_shown(
+    total: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 0.01)
+    said = ""
+    shown = progress.Progress("thinking", total)
+    shown.done = 1
+    with shown:
+        while "\n" not in said:  # it is written by another thread
+            said += capsys.readouterr().err
+    assert said.startswith("thinking: 1 of 4, " if total else "thinking: ")
+    assert said.splitlines()[0].endswith(" s")
+    said = ""
+    with progress.Progress("building") as built:
+        built.reached(3, 7)
+        while "3 of 7" not in said:
+            said += capsys.readouterr().err
+    monkeypatch.setattr(progress, "PROGRESS_DELAY_SECONDS", 60)
+    with progress.Progress("thinking"):
+        pass
+    assert not capsys.readouterr().err
