@@ -24,7 +24,7 @@ from tests.backend.kernel_cases import SETTINGS, Case
 from tests.compiler.compiled import legal
 from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
-from webnn_py import MLContext
+from webnn_py import MLContext, MLGraphBuilder, MLOperand
 from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler.horizontal_fusion import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
@@ -32,6 +32,8 @@ from webnn_py.engines.webgpu.compiler.kernels import costs
 from webnn_py.engines.webgpu.compiler.kernels.costs import best_tile
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, named_tiles
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
+from webnn_py.engines.webgpu.compiler.tuning import candidates
+from webnn_py.engines.webgpu.program.storage import Features, MatrixShape
 
 UNFOLDED = {"conv_direct.emit"}
 """Templates that leave what needs a folded grid to others."""
@@ -116,6 +118,20 @@ def _chosen_for_who_waits() -> None:
             best_tile(GemmProblem(m=rows, n=1536, k=384, **at), Limits())
 
 
+def _by_matrices(features: Features) -> None:
+    """For devices with subgroup matrices; `test_subgroup_matrices` runs such kernels."""
+    features = dataclasses.replace(features, f16_matrix=MatrixShape(16, 16, 16))
+
+    def attention(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        q, k, v = (b.input(name, "float16", [2, 64, 32]) for name in "qkv")
+        scores = b.matmul(q, b.transpose(k, permutation=[0, 2, 1]))
+        return {"y": b.matmul(b.softmax(scores, 2), v)}
+
+    product = test_gemm_kernels.multiplied("float16", [256, 512], [512, 256], False, False)
+    for what in (product, attention):
+        assert list(kernels_of(legal(what, features), features))
+
+
 def test_every_line_that_writes_kernels_was_executed(
     forms: Forms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +145,11 @@ def test_every_line_that_writes_kernels_was_executed(
         products.trace(lambda graph=graph: list(kernels_of(graph, features)))
     monkeypatch.undo()
     products.trace(_chosen_for_who_waits)
+    products.trace(lambda: _by_matrices(features))
+    small = legal(
+        test_gemm_kernels.multiplied("float32", [8, 64], [64, 64], False, False), features
+    )
+    products.trace(lambda: list(candidates(small, features)))
     products.trace(lambda: [named_tiles.__wrapped__(kind) for kind in ("gpu", "cpu")])  # kept
     executed = set().union(*(r.lines for r in (products, *forms.records.values())))
     unseen = sorted(all_lines() - executed)
