@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from webnn_py import MLContext, MLGraph, MLTensor, ml
+from webnn_py import MLContext, MLError, MLGraph, MLTensor, ml
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared
 from webnn_py.core.dimensions import is_open
-from webnn_py.core.open_dims import evaluated, solve
+from webnn_py.core.open_dims import OpenSizes, evaluated, solve
 from webnn_py.ir import Descriptor, Graph, Value
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
@@ -156,3 +156,14 @@ def replayed(graph: Graph, descriptors: Mapping[str, Descriptor] | None = None) 
     builder = GraphBuilder()
     given = {name: builder.add_input(name, wanted[name]) for name in inputs}
     return builder.recorded(replay(graph, builder, given, sizes))
+
+
+def opened_graph(graph: Graph) -> Graph | None:
+    """A graph with an open first dimension of an input, if its operators take one."""
+    for value in graph.inputs:
+        if value.shape:
+            batch: Any = OpenSizes().declare("batch", 2, 2**20)
+            wanted = Descriptor(value.data_type, (batch, *value.shape[1:]))
+            with contextlib.suppress(MLError, ZeroDivisionError):
+                return replayed(graph, {value.name: wanted})
+    return None

@@ -18,10 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from samples import asyncio_server, dlpack_torch, drawing, first_graph, models
-from tests.internals import built_from
+from tests.internals import built_from, opened_graph
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
-from tests.property.test_saved_graphs import opened_graph
 from tests.public import OPERATORS
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand
 from webnn_py.core.open_dims import evaluated

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.storage.archive import Archive, write_archive
-
 WEIGHTS = "weights.safetensors"
 NUMBERS = (0, 1, 2, 7, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 TOKENS = (
@@ -57,8 +55,8 @@ class Mutations:
         self._data = data
         self._rng = rng
         self._document = document
-        archive = Archive(data, "file")
-        self._entries = {name: archive.read(name) for name in archive.names}
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            self._entries = {name: archive.read(name) for name in archive.namelist()}
 
     def draw(self) -> tuple[str, bytes]:
         """Name of a way to break a file, and the broken one."""
@@ -186,7 +184,9 @@ class Mutations:
         names = {"document": self._document, "weights": WEIGHTS}
         entries = self._entries | {names[name]: data for name, data in changed.items()}
         stream = io.BytesIO()
-        write_archive(stream, {name: [data] for name, data in entries.items()})
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, data in entries.items():
+                archive.writestr(name, data)
         return stream.getvalue()
 
     def _text(self, data: bytes) -> bytes:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.graphs import ONES, TWOS, awaited, doubling
-from tests.internals import storage_of
 from tests.property.wrong_objects import WRONG
 from webnn_py import (
     MLAwaitedExecution,
@@ -41,6 +40,11 @@ class World:
         self.execution = MLAwaitedExecution(context)
         self.timeline = Timeline(5)
         self.again()
+
+    def buffer(self) -> Any:
+        """A buffer of the user's."""
+        usage = "STORAGE|COPY_SRC|COPY_DST"
+        return self.context.device.create_buffer(size=64, usage=usage)
 
     def again(self) -> None:
         """A builder that has built nothing."""
@@ -223,15 +227,9 @@ GPU: dict[str, Call] = {
     "recorded output": lambda w, o: MLCommandEncoder(w.context).dispatch(
         w.graph, {"x": w.x}, {"y": o}
     ),
-    "binding's offset": lambda w, o: w.compute(
-        w.graph, {"x": {"buffer": storage_of(w.x).buffer, "offset": o}}
-    ),
-    "binding's size": lambda w, o: w.compute(
-        w.graph, {"x": {"buffer": storage_of(w.x).buffer, "size": o}}
-    ),
-    "binding's key": lambda w, o: w.compute(
-        w.graph, {"x": {"buffer": storage_of(w.x).buffer, "other": o}}
-    ),
+    "binding's offset": lambda w, o: w.compute(w.graph, {"x": {"buffer": w.buffer(), "offset": o}}),
+    "binding's size": lambda w, o: w.compute(w.graph, {"x": {"buffer": w.buffer(), "size": o}}),
+    "binding's key": lambda w, o: w.compute(w.graph, {"x": {"buffer": w.buffer(), "other": o}}),
     "finished": lambda w, o: MLCommandEncoder(w.context).finish(label=o),
 }
 ONCE: dict[str, Call] = {  # of no context

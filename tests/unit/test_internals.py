@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.graphs import ONES, doubling
+from tests.graphs import ONES, build, doubling
 from tests.internals import recipe_of, session_of
-from tests.saved import built, entries
+from tests.saved import built, entries, write
 from tests.unit.passes.listings import tensor
 from tests.unit.test_documentation import GUIDE, operators_page
 from tests.unit.test_far_ahead import MOST, PASSES, steps_of
@@ -26,6 +26,7 @@ from webnn_py import (
     MLContext,
     MLExecution,
     MLGraphBuilder,
+    NotSupportedError,
     Timeline,
     ml,
 )
@@ -38,7 +39,7 @@ from webnn_py.ordering.operation import Executor, Operation
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 from webnn_py.passes import Derivations, DerivedConstants, SharedResults
-from webnn_py.storage.archive import write_archive
+from webnn_py.storage import graph_file
 
 # test_array_advice
 
@@ -64,8 +65,7 @@ def test_nothing_is_advised_that_may_scramble(
 def test_an_entry_that_is_not_expected(cpu: MLContext, path: Path) -> None:
     built(cpu).save(path)
     parts = entries(path)
-    with open(path, "wb") as stream:
-        write_archive(stream, {name: [part] for name, part in parts.items()} | {"more.py": [b"1"]})
+    write(path, parts | {"more.py": b"1"})
     with pytest.raises(DataError, match=r"entry more\.py is not expected"):
         cpu.load_graph_sync(path)
 
@@ -235,3 +235,30 @@ def test_a_chain_that_fails_takes_its_length_in_steps() -> None:
 
     few, many = chain_takes(PASSES), chain_takes(2 * PASSES)
     assert many < MOST * few, (few, many)
+
+
+# test_saved_graphs
+
+
+def test_data_types_that_a_context_lacks_are_not_damage(
+    cpu: MLContext, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(cpu).save(path)
+    session = session_of(cpu)
+    clamp = REGISTRY["clamp"]
+    types = {**session.compiler.supported_types[clamp], "input": ("int32",)}
+    monkeypatch.setitem(session.compiler.supported_types, clamp, types)
+    with pytest.raises(NotSupportedError, match="clamp: operand 'input': this context does not"):
+        cpu.load_graph_sync(path)
+
+
+def test_a_graph_of_too_many_nodes_is_neither_saved_nor_loaded(
+    cpu: MLContext, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = build(cpu, lambda b: {"y": b.sin(b.cos(b.input("x", "float32", [2])))})
+    graph.save(path)
+    monkeypatch.setattr(graph_file, "MAX_NODES", 1)
+    with pytest.raises(NotSupportedError, match="has 2 nodes, and files 1 at most"):
+        graph.save(path)
+    with pytest.raises(DataError, match=r"nodes: a list of 2 members, expected 1 at most"):
+        cpu.load_graph_sync(path)

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import webnn_py
-from webnn_py.core import dtypes
-from webnn_py.ops.declare import REGISTRY
+from tests.public import DATA_TYPES, OPERANDS, OPERATORS
 
 NAMES = {name: getattr(webnn_py, name) for name in webnn_py.__all__ if name[0].isupper()}
 LITERALS = {name: value for name, value in NAMES.items() if typing.get_origin(value) is Literal}
@@ -238,7 +237,7 @@ def test_completion_shows_what_is_public(cpu: webnn_py.MLContext) -> None:
     for name, thing in (OWNERS | things(cpu)).items():
         documented = {m for m in CONTRACT.get(name, ()) if not m.startswith("_")}
         if name == "MLGraphBuilder":
-            documented |= set(REGISTRY)
+            documented |= set(OPERATORS)
         assert public(thing) == documented, name
 
 
@@ -280,7 +279,9 @@ def test_what_takes_time_has_both_forms(owner: object) -> None:
 
 def test_names_that_options_take_are_public_types() -> None:
     assert set(LITERALS) == {"MLDeviceType", "MLOperandDataType", "MLPowerPreference"}
-    assert typing.get_args(webnn_py.MLOperandDataType) == tuple(dtypes.DTYPES)
+    assert set(DATA_TYPES) == {
+        kind for op in OPERANDS.values() for kinds in op.values() for kind in kinds
+    }
     told = typing.get_type_hints(inspect.getattr_static(webnn_py.MLContext, "device_type").fget)
     assert told["return"] is webnn_py.MLDeviceType
 
@@ -324,7 +325,7 @@ METHODS = {
     for owner, names in CONTRACT.items()
     for name, expected in names.items()
     if expected is not None
-} | {f"MLGraphBuilder.{name}": getattr(webnn_py.MLGraphBuilder, name) for name in REGISTRY}
+} | {f"MLGraphBuilder.{name}": getattr(webnn_py.MLGraphBuilder, name) for name in OPERATORS}
 
 
 def documents(things: Mapping[str, object]) -> dict[str, str]:
@@ -360,22 +361,22 @@ def test_sections_that_sources_name_are_there() -> None:
     assert cited == {"deviations.md", "execution.md", "programs.md", "saved_graphs.md"}
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_builder_methods_with_keyword_options(name: str) -> None:
-    op = REGISTRY[name]
-    assert callable(getattr(webnn_py.MLGraphBuilder, name))
-    for parameter in list(op.signature.parameters.values())[1:]:
-        is_operand = parameter.name in op.limits
+    method = getattr(webnn_py.MLGraphBuilder, name)
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        is_operand = parameter.name in OPERANDS[name]
         if not is_operand and parameter.default is not parameter.empty:
             assert parameter.kind is parameter.KEYWORD_ONLY, parameter
         assert parameter.annotation is not parameter.empty, parameter
 
 
 def test_every_operator_takes_a_label() -> None:
-    assert not [n for n, op in REGISTRY.items() if "label" not in op.signature.parameters]
+    methods = {name: getattr(webnn_py.MLGraphBuilder, name) for name in OPERATORS}
+    assert not [n for n, m in methods.items() if "label" not in inspect.signature(m).parameters]
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_signatures_say_what_an_operator_returns_and_takes(name: str) -> None:
     method = getattr(webnn_py.MLGraphBuilder, name)
     signature = inspect.signature(method)
