@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters import need_wgpu_native
 from tests.backend.faulty_driver import (
     DEVICE_LOST,
     LOOKS,
@@ -92,9 +93,10 @@ def waits_for_a_timeline(context: MLContext, fault: Fault) -> None:
 
 
 def submits(context: MLContext, fault: Fault) -> None:
-    commands = context.device.create_command_encoder().finish()
+    commands = [context.device.create_command_encoder().finish() for _ in range(2)]
     fault()
-    context.device.queue.submit([commands])
+    for each in commands:  # Dawn asks its driver after a submission, and tells the next one
+        context.device.queue.submit([each])
 
 
 def makes_tensors(context: MLContext, fault: Fault) -> None:
@@ -157,8 +159,10 @@ def try_case(name: str) -> None:
             except ContextLostError:
                 assert "lost" in asyncio.run(_within_time(context.lost)).message
             else:
-                # Buffers may lie in memory that wgpu has allocated before.
-                assert calls == ("vkAllocateMemory",), "nothing failed"
+                # Buffers may lie in memory that was allocated before; and Dawn does not ask its
+                # driver about what is done.
+                asks = context.engine != "dawn" and calls != ("vkAllocateMemory",)
+                assert not asks, "nothing failed"
                 assert failures(*calls) == before, "a failure was not told"
 
     try:
@@ -229,6 +233,7 @@ def test_a_fault_of_the_submission_itself_ends_the_process(
     driver: dict[str, str], fault: str
 ) -> None:
     """As docs/guide.md says; once a release of wgpu does better, that goes with this test."""
+    need_wgpu_native()
     ended = run_here(submission_fails, FAULT=fault, RUST_BACKTRACE="0", **driver)
     assert ended.returncode == -signal.SIGABRT
     assert "Error in wgpuQueueSubmit" in ended.stderr

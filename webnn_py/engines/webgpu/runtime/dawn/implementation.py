@@ -16,6 +16,7 @@ from webnn_py.core.exit_guard import calls_library
 from webnn_py.core.requirements import check_version
 from webnn_py.engines.webgpu.runtime import fallback, webgpu_api
 from webnn_py.engines.webgpu.runtime.dawn import calls
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.fallback import (
     module_of_ending_loops as module_of_ending_loops,
 )
@@ -137,7 +138,9 @@ class BufferMapping(PolledMapping):
         self._device, self._buffer = device, buffer
         mode = lib.WGPUMapMode_Write if writing else lib.WGPUMapMode_Read
         self._wait = ffi.new(_WAIT)
-        self._wait.future = safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, _INFO)
+        with device_errors("mapping a buffer"):
+            future = safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, _INFO)
+        self._wait.future = future
 
     def look(self) -> bool:
         """Poll, and return whether the mapping has ended."""
@@ -244,6 +247,7 @@ def touch(resource: Any) -> None:
 
 def is_lost(resource: Any) -> bool:
     """Return whether the device of a resource is lost or destroyed; False if that is unknown."""
+    safe.wgpuInstanceProcessEvents(calls.instance())  # asks the driver
     try:
         device = resource._device._internal
     except ReferenceError:  # the GPUDevice object is gone
