@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.passes.listings import TARGET, recorded
-from tests.unit.passes.test_pool_channels import means
+from tests.unit.passes.internal_listings import TARGET, recorded
+from tests.unit.passes.test_blocks import means
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, MLOperand, ml
 
 pytest.importorskip("onnxruntime")
