@@ -12,6 +12,7 @@ from webnn_py.engines.webgpu.compiler import kernel_list
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import EntryPoint, Kernel, grid
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
+from webnn_py.engines.webgpu.program.pieces import declared
 from webnn_py.ir import Node, Value
 
 pytestmark = pytest.mark.kernels
@@ -21,7 +22,9 @@ def _each(builder: KernelBuilder, name: str) -> Kernel:
     """A kernel with `write(i)` called for each element of its root."""
     size = builder.root.size
     entry = EntryPoint.of(
-        64, (("global_invocation_id", "g"),), [f"  if (g.x < {size}u) {{ write(g.x); }}"]
+        64,
+        (("global_invocation_id", "g"),),
+        [f"  if (g.x < {size}u) {{ {declared('write')}(g.x); }}"],
     )
     return builder.finish(name, entry, grid(-(-size // 64), builder.features.grid))
 

@@ -12,7 +12,9 @@ from webnn_py.engines.webgpu.compiler.loop_bounds import (
     halvings,
     iterations_of,
 )
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, loop
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, declared, loop
+
+INNER = declared("inner")
 
 
 def nested(outer: int, inner: int) -> str:
@@ -34,12 +36,12 @@ def test_a_loop_in_a_loop_counts_with_each_iteration_of_the_outer_one() -> None:
 def test_functions_count_where_they_are_called() -> None:
     functions = {
         "inner": f"{loop('for (i)', 4)} {END_LOOP} return x; }}",
-        "outer": "return inner(inner(x)); }",
+        "outer": f"return {INNER}({INNER}(x)); }}",
         "unused": f"{loop('for (i)', 1000)} {END_LOOP} }}",
     }
-    body = f"{loop('for (r)', 10)} t = outer(r); {END_LOOP}"
+    body = f"{loop('for (r)', 10)} t = {declared('outer')}(r); {END_LOOP}"
     assert count(body, **functions) == 10 * 9
-    assert count("out0[0] = inner(reused(1u), unused2(2u));", **functions) == 4
+    assert count(f"out0[0] = {INNER}(reused(1u), unused2(2u));", **functions) == 4
 
 
 def test_loops_over_powers_of_two() -> None:

@@ -5,13 +5,11 @@ The number is the same for all of a workgroup, so barriers may stand in the code
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from webnn_py.engines.webgpu.compiler.code.functions import Function
+from webnn_py.engines.webgpu.compiler.code.functions import PRELUDE, Function
 from webnn_py.engines.webgpu.compiler.kernel import (
     Binding,
     EntryPoint,
@@ -20,15 +18,9 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     Shader,
     WorkgroupArray,
 )
-from webnn_py.engines.webgpu.program.pieces import BRANCH, Code, divisor, u32
+from webnn_py.engines.webgpu.program.pieces import BRANCH, Code, Declared, Name, divisor, u32
 
 _BUILTINS = (("workgroup_id", "wn_group"), ("local_invocation_index", "wn_lane"))
-
-_PRELUDE = "wn_"
-"""Prefix of functions that are the same in all kernels."""
-
-MAX_RENAMED_TEXTS = 64
-"""Texts cached with their names replaced: layers of one kind have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +46,7 @@ class Bound:
 def fusible_shader(kernel: Kernel) -> Shader | None:
     """Return the shader of a kernel, or None if it cannot be fused with others.
 
-    The members of a structure may have the names of functions, which fusion changes.
+    Structures of different kernels may have one name.
     """
     shader = kernel.shader
     return None if shader is None or shader.entry.struct or kernel.reads_words else shader
@@ -124,20 +116,19 @@ def fused_kernel(pairs: Sequence[tuple[Kernel, Shader]]) -> Kernel:
         keys = zip(shader.entry.arrays, _array_keys(shader), strict=True)
         names |= {array.name: array_names[key] for array, key in keys}
         own = (*shader.functions, *shader.entry.functions)
-        names |= {f.name: f"{f.name}_{number}" for f in own if not f.name.startswith(_PRELUDE)}
+        names |= {f.name: f"{f.name}_{number}" for f in own if not f.name.startswith(PRELUDE)}
         for function in own:
             made = replace(
                 function,
                 name=names.get(function.name, function.name),
-                parameters=_renamed(function.parameters, names),
-                code=Code.of(_renamed(function.code.tagged, names)),
+                code=_renamed(function.code, names),
             )
             functions[made.wgsl] = made
         begin, end = end, end + workgroups_of(kernel, shader, invocations)
         head = "{" if number == len(pairs) - 1 else f"if (wn_group.x < {u32(end)}) {{"
         lines.append(f"{BRANCH}  }} else {head}" if number else f"{BRANCH}  {head}")
         lines += _builtin_values(kernel, shader, begin, invocations)
-        lines.append(_renamed(shader.entry.code.tagged, names))
+        lines.append(_renamed(shader.entry.code, names).tagged)
     lines.append("  }")
     fused = Shader(
         tuple(Binding(f"data{n}", b.access, b.type) for n, b in enumerate(parts)),
@@ -200,11 +191,10 @@ def _builtin_values(kernel: Kernel, shader: Shader, begin: int, invocations: int
     return lines
 
 
-def _renamed(code: str, names: dict[str, str]) -> str:
-    return _with_names(code, tuple(names.items())) if names else code
+def _renamed(code: Code, names: Mapping[str, str]) -> Code:
+    """Return a code with other names for some declarations."""
 
+    def other(piece: Declared) -> Declared:
+        return Name(names.get(piece.text, piece.text)) if isinstance(piece, Name) else piece
 
-@functools.lru_cache(MAX_RENAMED_TEXTS)
-def _with_names(code: str, pairs: tuple[tuple[str, str], ...]) -> str:
-    names = dict(pairs)
-    return re.sub(rf"(?<![\w.])(?:{'|'.join(names)})\b", lambda found: names[found[0]], code)
+    return code.replaced(other)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from webnn_py.core.shape_tracing import has_mark
-from webnn_py.engines.webgpu.compiler.code.functions import Function, count_calls
+from webnn_py.engines.webgpu.compiler.code.functions import PRELUDE, Function, count_uses
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.loop_bounds import iterations_of
 from webnn_py.engines.webgpu.program.pieces import Code
@@ -309,7 +309,7 @@ def reachable(functions: Sequence[Function], codes: Iterable[Code]) -> list[Func
     frontier = list(codes)
     while frontier:
         code = frontier.pop()
-        called = {name for name in bodies.keys() - wanted if count_calls(code, name)}
+        called = (bodies.keys() & set(code.names)) - wanted
         wanted |= called
         frontier += [bodies[name] for name in called]
     return [function for function in functions if function.name in wanted]
@@ -336,6 +336,10 @@ def _verify(shader: Shader, code: str) -> None:
     plain = "".join(each for code in shader.codes for each in code.pieces if isinstance(each, str))
     if has_mark(plain):
         raise ValueError(f"a shader has a traced number outside a literal:\n{code}")
+    brackets = dict.fromkeys(declared, "[") | {function.name: "(" for function in functions}
+    for name, bracket in brackets.items():
+        if not name.startswith(PRELUDE) and count_uses(plain, name, bracket):
+            raise ValueError(f"a shader uses {name} without `pieces.declared`:\n{code}")
 
 
 def grid(count: int, limit: int) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from webnn_py.core.gil_yield import checkpoint
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
-from webnn_py.engines.webgpu.compiler.code.functions import Function, is_word, names_word
+from webnn_py.engines.webgpu.compiler.code.functions import Function, is_word
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.inplace_concat import Places
 from webnn_py.engines.webgpu.compiler.kernel import (
@@ -28,9 +28,12 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     reachable,
 )
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, MAX_ITERATIONS
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, loop, printed, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, declared, loop, printed, u32
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
+
+OUT = declared("out0")
+"""The buffer that a kernel writes."""
 
 F16X8 = "vec4<u32>"
 """The type that loads eight float16 at once: two to a word, as WGSL has no vector of eight."""
@@ -151,11 +154,11 @@ class KernelBuilder:
             sums = self.sums[value]
             return _summed(self.element(sums), *sums.shape)
         if self.is_whole(value):
-            return f"{self.buffer(value)}[{{}}]".format
+            return f"{declared(self.buffer(value))}[{{}}]".format
         if value not in self._bound:
             self._bound[value] = f"in{len(self._bound)}"
             self.functions.insert(0, self._part_loader(value, self._bound[value]))
-        return f"load_{self._bound[value]}({{}})".format
+        return f"{declared(f'load_{self._bound[value]}')}({{}})".format
 
     def vector(self, value: Value) -> Callable[[str], str] | None:
         """Return the same for vec4s of consecutive floats; None unless the value lies in vec4s."""
@@ -176,7 +179,7 @@ class KernelBuilder:
         key = self.places.buffer_of(value), kind
         if key not in self._runs:
             self._runs[key] = f"fours{len(self._runs)}"  # not "vec2", a type
-        return f"{self._runs[key]}[{{}}]".format
+        return f"{declared(self._runs[key])}[{{}}]".format
 
     def vec4_view(self, value: Value) -> Callable[[str], str] | None:
         """Return the same for four elements of a stored value's buffer: a vec4 or a word of bytes.
@@ -204,7 +207,8 @@ class KernelBuilder:
         for number, part in enumerate(self.parts(value)):
             first, count = part.offset // storage.word_bytes, part.size // storage.word_bytes
             place = symbol("i") - first
-            lines.append(f"  if (i < {u32(first + count)}) {{ return {name}_{number}[{place}]; }}")
+            element = f"{declared(f'{name}_{number}')}[{place}]"
+            lines.append(f"  if (i < {u32(first + count)}) {{ return {element}; }}")
         lines += [f"  return {storage.element}();", ""]
         return Function.of(f"load_{name}", "i: u32", storage.element, "\n".join(lines))
 
@@ -236,7 +240,8 @@ class KernelBuilder:
         ]
         reads += [(self.parts(v)[0], name, kind) for (v, kind), name in self._runs.items()]
         text = "\n".join(code.wgsl for code in codes)
-        reads = [read for read in reads if names_word(text, read[1])]
+        named = {name for code in codes for name in code.names}
+        reads = [read for read in reads if read[1] in named]
         bindings = [Binding(name, "read", f"array<{kind}>") for _, name, kind in reads]
         bindings.append(Binding("out0", "read_write", f"array<{self._written_element()}>"))
         helpers = [prelude.FUNCTIONS[name] for name in prelude.called(text)]
@@ -484,7 +489,7 @@ class Body:
         builder = self.builder
         storage = builder.storage(builder.root)
         assert storage.per_word == 1
-        self.line(f"out0[{builder.places.at(builder.root, index)}] = {storage.pack([value])};")
+        self.line(f"{OUT}[{builder.places.at(builder.root, index)}] = {storage.pack([value])};")
 
 
 def _summed(at: Callable[[str], str], parts: int, count: int) -> Callable[[str], str]:

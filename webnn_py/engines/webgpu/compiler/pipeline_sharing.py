@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from webnn_py.engines.webgpu.compiler.code.functions import count_calls
+from webnn_py.engines.webgpu.compiler.code.functions import Function, count_calls
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, PrivateVariable, Shader
 from webnn_py.engines.webgpu.program.pieces import Branch, Code, Literal, Loop, LoopBody
 from webnn_py.engines.webgpu.program.storage import Features
@@ -79,7 +79,8 @@ class _Form:
     def __init__(self, kernel: Kernel) -> None:
         shader = _shader_of(kernel)
         codes = shader.codes
-        self.places = sorted(_readable(shader))
+        functions = (*shader.functions, *shader.entry.functions)
+        self.places = list(_readable(codes, functions))
         found = [codes[code].literals[piece] for code, piece in self.places]
         self.numbers = [literal.wgsl for literal in found]
         self.words = [literal.word for literal in found]
@@ -92,30 +93,21 @@ def _shader_of(kernel: Kernel) -> Shader:
     return kernel.shader
 
 
-def _readable(shader: Shader) -> set[Place]:
-    """Return the places of the numbers that a kernel could read.
+def _readable(codes: Sequence[Code], functions: Sequence[Function]) -> Iterator[Place]:
+    """Yield the places of the numbers that a kernel could read, in order.
 
     Divisors stay literals, as compilers turn divisions by these into products; except before the
     first loop, where an invocation divides once. Numbers of short loops stay literals, too.
     """
-    codes = shader.codes
-    numbers = [
-        (code, piece, literal)
-        for code, each in enumerate(codes)
-        for piece, literal in each.literals.items()
-        if literal.type in _SHARED_TYPES
-    ]
-    found = {(code, piece) for code, piece, literal in numbers if not literal.divides}
-    if not any(code.loops for code in codes):
-        return found
-    once = [(len(codes) - 1, range(_first_loop(codes[-1], range(len(codes[-1].pieces)))))]
-    once += _divided_once(shader)
-    found.update(
-        (code, piece)
-        for code, piece, literal in numbers
-        if literal.divides and any(code == at and piece in within for at, within in once)
-    )
-    return found.difference((code, at) for code, each in enumerate(codes) for at in _short(each))
+    once: Mapping[int, Sequence[range]] = {}
+    if any(code.loops for code in codes):
+        once = _divided_once(codes, functions)
+    for number, code in enumerate(codes):
+        short = set(_short(code)) if code.loops else ()
+        for place, literal in code.literals.items():
+            divides = literal.divides and not any(place in part for part in once.get(number, ()))
+            if literal.type in _SHARED_TYPES and not divides and place not in short:
+                yield number, place
 
 
 def _first_loop(code: Code, within: range) -> int:
@@ -136,26 +128,29 @@ def _short(code: Code) -> Iterator[int]:
             yield place
 
 
-def _divided_once(shader: Shader) -> Iterator[tuple[int, range]]:
-    """Yield the parts where fused kernels divide once: before loops, in functions called there.
+def _divided_once(
+    codes: Sequence[Code], functions: Sequence[Function]
+) -> dict[int, Sequence[range]]:
+    """Return the parts where an invocation divides once, by the index of their code.
 
-    Each is the index of its code, and the places in it.
+    They are before the first loop, of each branch of a fused kernel, and functions called there.
     """
-    codes = shader.codes
     main = codes[-1]
+    end = len(main.pieces)
     branches = [place for place, piece in enumerate(main.pieces) if isinstance(piece, Branch)]
-    once = [
-        range(begin, _first_loop(main, range(begin, end)))
-        for begin, end in itertools.pairwise([*branches, len(main.pieces)])
+    parts = [
+        range(first, _first_loop(main, range(first, last)))
+        for first, last in itertools.pairwise([*branches, end])
     ]
-    yield from ((len(codes) - 1, within) for within in once)
-    called_once = [Code(main.pieces[within.start : within.stop]) for within in once]
-    functions = (*shader.functions, *shader.entry.functions)
+    once: dict[int, Sequence[range]] = {}
+    called = [Code(main.pieces[part.start : part.stop]) for part in parts]
     for number, function in enumerate(functions if branches else ()):
         calls = sum(count_calls(code, function.name) for code in codes)
-        is_once = calls == 1 and any(count_calls(code, function.name) for code in called_once)
+        is_once = calls == 1 and any(count_calls(code, function.name) for code in called)
         if is_once and not function.code.loops:
-            yield number, range(len(function.code.pieces))
+            once[number] = [range(len(function.code.pieces))]
+    once[len(codes) - 1] = [range(_first_loop(main, range(end))), *parts]
+    return once
 
 
 def _replaced(codes: Sequence[Code], texts: Mapping[Place, str]) -> list[Code]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
@@ -155,7 +155,7 @@ class Code:
     @functools.cached_property
     def wgsl(self) -> str:
         """The code in WGSL."""
-        return "".join(p if isinstance(p, str) else p.wgsl for p in self.pieces)
+        return "".join([p if isinstance(p, str) else p.wgsl for p in self.pieces])
 
     @functools.cached_property
     def literals(self) -> dict[int, Literal]:
@@ -167,12 +167,12 @@ class Code:
         """Whether it has traced numbers."""
         return any(literal.mark is not None for literal in self.literals.values())
 
-    @property
-    def names(self) -> Iterator[str]:
+    @functools.cached_property
+    def names(self) -> Sequence[str]:
         """The declared names, with repetitions."""
-        return (piece.text for piece in self.pieces if isinstance(piece, Name))
+        return [piece.text for piece in self.pieces if isinstance(piece, Name)]
 
-    @property
+    @functools.cached_property
     def loops(self) -> int:
         """The number of loops."""
         return sum(isinstance(piece, Loop) for piece in self.pieces)
@@ -227,7 +227,7 @@ def number(digits: object, type_: NumberType) -> str:
     return _tagged(digits, type_)
 
 
-def name(text: str) -> str:
+def declared(text: str) -> str:
     """Write the name of a binding, a workgroup array, or a function of a template."""
     return Name(text).tagged
 

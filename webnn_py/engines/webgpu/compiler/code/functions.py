@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.program.pieces import Code
 
+PRELUDE = "wn_"
+"""Prefix of the functions of the prelude, which are the same in all shaders."""
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -43,11 +46,19 @@ def is_word(text: str) -> bool:
 
 def count_calls(code: Code, name: str) -> int:
     """Return how often a code calls a function."""
-    text = code.wgsl
-    count, at = 0, text.find(f"{name}(")
+    if not name.startswith(PRELUDE):
+        return code.names.count(name)
+    return count_uses(code.wgsl, name, "(")
+
+
+def count_uses(text: str, name: str, bracket: str) -> int:
+    """Return how often a name stands before a bracket in WGSL."""
+    use = name + bracket
+    count, at = 0, text.find(use)
     while at >= 0:
-        count += not _is_of_word(text[at - 1 : at])
-        at = text.find(f"{name}(", at + len(name))
+        before = text[at - 1 : at]
+        count += not (_is_of_word(before) or before == ".")
+        at = text.find(use, at + len(use))
     return count
 
 
@@ -59,17 +70,6 @@ def names_with_prefix(text: str, prefix: str) -> Iterator[str]:
             length = next((n for n, letter in enumerate(piece) if not _is_of_word(letter)), None)
             yield prefix + piece[:length]
         before = piece
-
-
-def names_word(text: str, name: str) -> bool:
-    """Whether a name stands in a text as a whole word."""
-    at = text.find(name)
-    while at >= 0:
-        end = at + len(name)
-        if not (_is_of_word(text[at - 1 : at]) or _is_of_word(text[end : end + 1])):
-            return True
-        at = text.find(name, end)
-    return False
 
 
 def _is_of_word(letter: str) -> bool:

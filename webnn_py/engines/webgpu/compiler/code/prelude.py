@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 
 from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64, integers
-from webnn_py.engines.webgpu.compiler.code.functions import Function, names_with_prefix
+from webnn_py.engines.webgpu.compiler.code.functions import PRELUDE, Function, names_with_prefix
 from webnn_py.engines.webgpu.compiler.loop_bounds import iterations_of
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, loop
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
@@ -202,7 +202,7 @@ def called(code: str) -> list[str]:
     wanted: list[str] = []
 
     def visit(text: str) -> None:
-        for name in names_with_prefix(text, "wn_"):
+        for name in names_with_prefix(text, PRELUDE):
             if name in FUNCTIONS and name not in wanted:
                 visit(FUNCTIONS[name].code.wgsl)
                 if name not in wanted:

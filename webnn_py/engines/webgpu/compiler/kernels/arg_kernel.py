@@ -15,8 +15,13 @@ from webnn_py.engines.webgpu.compiler.kernel import (
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.loop_bounds import halvings
 from webnn_py.engines.webgpu.compiler.lower import scan
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 from webnn_py.ir import Node
+
+_CANDIDATE = declared("candidate")
+_BETTER = declared("better")
+_PUT = declared("put")
+_SHARED_BEST = declared("shared_best")
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
@@ -58,14 +63,15 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     own = symbol("t", threads)
     head = f"for (var s = {u32(threads // 2)}; s > {u32(results_per_group // 2)}; s = s >> 1u)"
     halving = loop(head, halvings(threads // 2))
+    own_result = f"t < {u32(results_per_group)} && i < {u32(results)}"
     lines = f"""  let i = {place_in(groups) * results_per_group + own % results_per_group};
-  shared_best[t] = candidate(min(i, {u32(results - 1)}), {own // results_per_group});
+  {_SHARED_BEST}[t] = {_CANDIDATE}(min(i, {u32(results - 1)}), {own // results_per_group});
   workgroupBarrier();
   {halving}
-    if (t < s) {{ shared_best[t] = better(shared_best[t], shared_best[t + s]); }}
+    if (t < s) {{ {_SHARED_BEST}[t] = {_BETTER}({_SHARED_BEST}[t], {_SHARED_BEST}[t + s]); }}
     workgroupBarrier();
   {END_LOOP}
-  if (t < {u32(results_per_group)} && i < {u32(results)}) {{ put(i, shared_best[t].place); }}"""
+  if ({own_result}) {{ {_PUT}(i, {_SHARED_BEST}[t].place); }}"""
     shared = WorkgroupArray("shared_best", "Best", (threads,))
     struct = f"struct Best {{ value: {compute}, place: u32 }}"
     entry = EntryPoint.of(threads, BY_WORKGROUP, lines.split("\n"), (shared,), struct=struct)

@@ -33,10 +33,17 @@ from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
     add_vec4_load,
 )
 from webnn_py.engines.webgpu.compiler.kernels.attention_subgroup import SubgroupAttention
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
 from webnn_py.ir import Node
+
+_QUERIES = declared("queries")
+_HELD = declared("held")
+_WEIGHTS = declared("weights")
+_EXCHANGED = declared("exchanged")
+_SCORE = declared("score")
+_VALUE4 = declared("value4")
 
 
 def emit(make: Make, node: Node) -> list[Kernel]:
@@ -157,21 +164,21 @@ class _AttentionKernel:
         puts = zip(self._slot(), names, strict=True)
         return [
             "workgroupBarrier();",
-            *(f"exchanged[{slot}] = {name};" for slot, name in puts),
+            *(f"{_EXCHANGED}[{slot}] = {name};" for slot, name in puts),
             "workgroupBarrier();",
         ]
 
     def _over_row(self, operator: str, q: int) -> str:
         """Combine the exchanged values of the invocations of a row."""
         return _tree_reduction(
-            operator, [f"exchanged[{self._slot(f'{u32(n)}')[q]}]" for n in range(ACROSS)]
+            operator, [f"{_EXCHANGED}[{self._slot(f'{u32(n)}')[q]}]" for n in range(ACROSS)]
         )
 
     def _over_teams(self, operator: str, q: int) -> str:
         """Combine the exchanged values of the teams."""
         teams = range(self.tile.teams)
         return _tree_reduction(
-            operator, [f"exchanged[{self._slot(team=f'{u32(n)}')[q]}]" for n in teams]
+            operator, [f"{_EXCHANGED}[{self._slot(team=f'{u32(n)}')[q]}]" for n in teams]
         )
 
     def _sums(self) -> list[tuple[int, int]]:
@@ -224,7 +231,7 @@ class _AttentionKernel:
                 here = symbol(threads, size) + begin
                 item, four = here // self.part_vectors, here % self.part_vectors
                 wanted = part * self.part_vectors + four
-                value = f"{source}(batch, {at.format(item)}, {wanted.min(fours - 1)})"
+                value = f"{declared(source)}(batch, {at.format(item)}, {wanted.min(fours - 1)})"
                 if self.parts * self.part_vectors > fours:
                     value = f"select({self.vec4}(), {value}, {wanted} < {u32(fours)})"
                 place = target.format(item=item.enclosed, four=four.enclosed)
@@ -234,8 +241,8 @@ class _AttentionKernel:
                 lines.append(put)
 
         row = f"min(first_row + {{}}, {u32(self.rows - 1)})"
-        load("query4", "t", tile.rows, row, f"queries[{{four}} * {u32(tile.rows)} + {{item}}]")
-        key = f"held[team * {u32(self.held_vectors)} + {{item}} * {u32(self.stride)} + {{four}}]"
+        load("query4", "t", tile.rows, row, f"{_QUERIES}[{{four}} * {u32(tile.rows)} + {{item}}]")
+        key = f"{_HELD}[team * {u32(self.held_vectors)} + {{item}} * {u32(self.stride)} + {{four}}]"
         load("key4", "u", tile.columns, f"min(first + {{}}, {u32(self.columns - 1)})", key)
         lines.append("workgroupBarrier();")
         is_f16 = self.compute == "f16"
@@ -245,11 +252,11 @@ class _AttentionKernel:
             loop(f"for (var d = 0u; d < {u32(self.part_vectors)}; d++)", self.part_vectors)
         )
         lines += [
-            f"let q{r} = queries[d * {u32(tile.rows)} + down * {u32(tile.each)} + {u32(r)}];"
+            f"let q{r} = {_QUERIES}[d * {u32(tile.rows)} + down * {u32(tile.each)} + {u32(r)}];"
             for r in range(tile.each)
         ]
         lines += [
-            f"let k{k} = held[team * {u32(self.held_vectors)} + (across + {u32(k * ACROSS)})"
+            f"let k{k} = {_HELD}[team * {u32(self.held_vectors)} + (across + {u32(k * ACROSS)})"
             f" * {u32(self.stride)} + d];"
             for k in range(tile.keys)
         ]
@@ -280,7 +287,7 @@ class _AttentionKernel:
             column = f"column{k}" if self.has_whole_tiles else column
             for q in self._query_vectors:
                 four = range(4 * q, 4 * q + 4)
-                each = ", ".join(f"score(batch, row{r}, {column}, s{r}_{k})" for r in four)
+                each = ", ".join(f"{_SCORE}(batch, row{r}, {column}, s{r}_{k})" for r in four)
                 value = f"vec4<f32>({each})"
                 if not self.has_whole_tiles:
                     inside = f"column{k} < {u32(self.columns)}"
@@ -288,7 +295,7 @@ class _AttentionKernel:
                 lines.append(f"let c{k}_{q} = {value};")
         for q, slot in enumerate(self._slot()):
             greatest = _tree_reduction("max", [f"c{k}_{q}" for k in range(tile.keys)])
-            lines.append(f"exchanged[{slot}] = {greatest};")
+            lines.append(f"{_EXCHANGED}[{slot}] = {greatest};")
         return lines
 
     def _softmax_weights(self) -> list[str]:
@@ -308,7 +315,7 @@ class _AttentionKernel:
                 lines.append(f"let w{k}_{q} = {value};")
                 stored = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
                 place = self._weight_index(f"across + {u32(k * ACROSS)}", q)
-                lines.append(f"weights[{place}] = {stored};")
+                lines.append(f"{_WEIGHTS}[{place}] = {stored};")
             added = " + ".join(f"w{k}_{q}" for k in range(tile.keys))
             lines.append(f"total{q} = total{q} * less{q} + ({added});")
         lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
@@ -332,12 +339,12 @@ class _AttentionKernel:
                 (here % self.value_vectors).min(self.value_vectors - 1),
             )
             column = f"first + {chunk * self.chunk + item}"
-            value = f"value4(batch, min({column}, {u32(self.columns - 1)}), {four})"
+            value = f"{_VALUE4}(batch, min({column}, {u32(self.columns - 1)}), {four})"
             if (
                 not self.has_whole_tiles
             ):  # infinite values beyond the end would give NaN at weight 0
                 value = f"select({self.vec4}(), {value}, {column} < {u32(self.columns)})"
-            put = f"held[team * {u32(self.held_vectors)} + {here}] = {value};"
+            put = f"{_HELD}[team * {u32(self.held_vectors)} + {here}] = {value};"
             if begin + TEAM > count:
                 put = f"if ({here} < {u32(count)}) {{ {put} }}"
             lines.append(put)
@@ -354,12 +361,13 @@ class _AttentionKernel:
         lines.append(f"let key = j * {u32(shares)} + share;" if shares > 1 else "let key = j;")
         place = chunk * self.chunk + symbol("key", self.chunk)
         lines += [
-            f"let w{q} = weights[{self._weight_index(str(place), q)}];" for q in self._query_vectors
+            f"let w{q} = {_WEIGHTS}[{self._weight_index(str(place), q)}];"
+            for q in self._query_vectors
         ]
         for n in range(self.width_vectors):
             four = (symbol("lane", self.across) + n * self.across).min(self.value_vectors - 1)
             lines.append(
-                f"let v{n} = held[team * {u32(self.held_vectors)}"
+                f"let v{n} = {_HELD}[team * {u32(self.held_vectors)}"
                 f" + key * {u32(self.value_vectors)} + {four}];"
             )
         into = "g" if is_f16 else "sum"
@@ -388,11 +396,11 @@ class _AttentionKernel:
             lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
         helpers = [(team, share) for team in range(tile.teams) for share in range(self.shares)][1:]
         if helpers:
-            others = [f"exchanged[t + {u32(m * TEAM + n * self.across)}]" for m, n in helpers]
+            others = [f"{_EXCHANGED}[t + {u32(m * TEAM + n * self.across)}]" for m, n in helpers]
             for r, n in self._sums():
                 lines += [
                     "workgroupBarrier();",
-                    f"exchanged[t] = sum{r}_{n};",
+                    f"{_EXCHANGED}[t] = sum{r}_{n};",
                     "workgroupBarrier();",
                     f"if (team + share == 0u) {{ sum{r}_{n} += {_tree_reduction('+', others)}; }}",
                 ]
@@ -415,15 +423,15 @@ class _AttentionKernel:
         """Store four elements of a row."""
         place = first + four * 4
         if self.builder.vector_out:
-            put = f"put4({place}, {value});"
+            put = f"{PUT4}({place}, {value});"
             return [
                 put
                 if four.high < self.value_vectors
                 else f"if ({four} < {u32(self.value_vectors)}) {{ {put} }}"
             ]
         return [
-            f"if ({four * 4 + n} < {u32(self.width)}) {{ put({place + n}, {value}.{'xyzw'[n]}); }}"
-            for n in range(4)
+            f"if ({four * 4 + n} < {u32(self.width)}) {{ {PUT}({place + n}, {value}.{lane}); }}"
+            for n, lane in enumerate("xyzw")
         ]
 
 

@@ -31,10 +31,17 @@ from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
     add_score,
     add_vec4_load,
 )
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
 from webnn_py.engines.webgpu.program.storage import Features, MatrixShape
 from webnn_py.ir import Node
+
+_QUERY4 = declared("query4")
+_WEIGHTS = declared("weights")
+_SCORES = declared("scores")
+_TOTALS = declared("totals")
+_GROWN = declared("grown")
+_SCORE = declared("score")
 
 MAX_SCORE_RISE = 5.5
 """How far a score may exceed its row's maximum before the sums are rescaled.
@@ -180,14 +187,14 @@ class SubgroupAttention:
         type_ = f"subgroup_matrix_left<f16, {self.shape.k}, {self.shape.m}>"
         row = symbol("subgroup", self.subgroups) * self.own_rows + block * self.shape.m
         place = row * stride + at // 4
-        return f"subgroupMatrixLoad<{type_}, row_major>(&{array}, {place}, {u32(stride)})"
+        return f"subgroupMatrixLoad<{type_}, row_major>(&{declared(array)}, {place}, {u32(stride)})"
 
     def _right(self, array: str, key: int, at: int, size: int, order: str) -> str:
         """Emit the load of a right matrix from a tile of keys or values."""
         type_ = f"subgroup_matrix_right<f16, {self.shape.n}, {self.shape.k}>"
         stride = (size + PADDING) // 4
         place = u32(key * stride + at // 4)
-        return f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {place}, {u32(stride)})"
+        return f"subgroupMatrixLoad<{type_}, {order}>(&{declared(array)}, {place}, {u32(stride)})"
 
     def _score_place(self, block: int, column: int) -> str:
         """Return where a result matrix lies in `scores`."""
@@ -205,9 +212,9 @@ class SubgroupAttention:
             for number, guard in self._tasks(self.tile_rows * part):
                 item, four = number // part, number % part + first // 4
                 row = f"min(first_row + {item}, {u32(self.rows - 1)})"
-                value = _padded(f"query4(batch, {row}, {{}})", four, fours)
+                value = _padded(f"{_QUERY4}(batch, {row}, {{}})", four, fours)
                 place = item * self._weight_stride + number % part
-                lines.append(f"{guard}{{ weights[{place}] = {value}; }}")
+                lines.append(f"{guard}{{ {_WEIGHTS}[{place}] = {value}; }}")
             lines.append("workgroupBarrier();")
             for step in range(part * 4 // self.shape.k):
                 k = first // self.shape.k + step
@@ -238,7 +245,7 @@ class SubgroupAttention:
             key, four = first + number // (size // 4), number % (size // 4)
             function = "key4" if is_keys else "value4"
             at = str(key) if self.has_whole_tiles else f"min({key}, {u32(self.columns - 1)})"
-            value = _padded(f"{function}(batch, {at}, {{}})", four, -(-whole // 4))
+            value = _padded(f"{declared(function)}(batch, {at}, {{}})", four, -(-whole // 4))
             if not is_keys and not self.has_whole_tiles:
                 # Infinite values beyond the end would give NaN at weight 0.
                 value = f"select(vec4<f16>(), {value}, {key} < {u32(self.columns)})"
@@ -252,7 +259,7 @@ class SubgroupAttention:
             array, size = ("held_keys", self.deep) if is_keys else ("held_values", self.wide)
             fours = size // 4
             place = number // fours * (fours + PADDING // 4) + number % fours
-            lines.append(f"{guard}{{ {array}[{place}] = {name}; }}")
+            lines.append(f"{guard}{{ {declared(array)}[{place}] = {name}; }}")
         return lines
 
     # One tile of keys
@@ -294,7 +301,7 @@ class SubgroupAttention:
 
     def _store_scores(self, block: int, column: int, matrix: str) -> str:
         place = f"{self._score_place(block, column)}, {matrix}, {u32(self._score_stride)}"
-        return f"subgroupMatrixStore<row_major>(&scores, {place});"
+        return f"subgroupMatrixStore<row_major>(&{_SCORES}, {place});"
 
     def _softmax_weights(self) -> list[str]:
         """Emit the softmax weights of this invocation's part of its row."""
@@ -305,22 +312,22 @@ class SubgroupAttention:
             for n in range(4):
                 column = f"first + {u32(4 * four + n)}"
                 at = column if self.has_whole_tiles else f"min({column}, {u32(self.columns - 1)})"
-                each.append(f"score(batch, row, {at}, s{four}.{'xyzw'[n]})")
+                each.append(f"{_SCORE}(batch, row, {at}, s{four}.{'xyzw'[n]})")
             value = f"vec4<f32>({', '.join(each)})"
             if not self.has_whole_tiles:
                 inside = ", ".join(
                     f"first + {u32(4 * four + n)} < {u32(self.columns)}" for n in range(4)
                 )
                 value = f"select(vec4<f32>({LOWEST_F32}), {value}, vec4<bool>({inside}))"
-            lines += [f"let s{four} = scores[here + {u32(four)}];", f"let c{four} = {value};"]
+            lines += [f"let s{four} = {_SCORES}[here + {u32(four)}];", f"let c{four} = {value};"]
         greatest = "c0"
         for four in range(1, fours):
             greatest = f"max({greatest}, c{four})"
         lines += [
             f"let most4 = {greatest};",
             "let most = max(max(most4.x, most4.y), max(most4.z, most4.w));",
-            f"if (most > top + {MAX_SCORE_RISE}) {{ grown.x = tile + 1u; }}",
-            "if (workgroupUniformLoad(&grown).x == tile + 1u) {",
+            f"if (most > top + {MAX_SCORE_RISE}) {{ {_GROWN}.x = tile + 1u; }}",
+            f"if (workgroupUniformLoad(&{_GROWN}).x == tile + 1u) {{",
             "let higher = max(top, most);",
             "let less = exp(top - higher);",
             "top = higher;",
@@ -341,7 +348,7 @@ class SubgroupAttention:
             # The sum is of the rounded weights, which multiply the values.
             lines += [
                 f"let w{four} = vec4<f16>({weight});",
-                f"weights[own * {u32(self._weight_stride)} + part * {u32(own)} + {u32(four)}]"
+                f"{_WEIGHTS}[own * {u32(self._weight_stride)} + part * {u32(own)} + {u32(four)}]"
                 f" = w{four};",
             ]
         added = " + ".join(f"vec4<f32>(w{four})" for four in range(own))
@@ -368,12 +375,12 @@ class SubgroupAttention:
             lines += [
                 *self._store_chunk(chunk),
                 "workgroupBarrier();",
-                *(f"scores[here + part * {u32(own)} + {u32(n)}] *= less;" for n in range(own)),
+                *(f"{_SCORES}[here + part * {u32(own)} + {u32(n)}] *= less;" for n in range(own)),
                 "workgroupBarrier();",
             ]
             for i, j in chunk:
                 place = self._score_place(i, (j - first) * self.shape.n)
-                load = f"(&scores, {place}, {u32(self._score_stride)})"
+                load = f"(&{_SCORES}, {place}, {u32(self._score_stride)})"
                 lines.append(f"sum{i}_{j} = subgroupMatrixLoad<{self._result}, row_major>{load};")
             lines.append("workgroupBarrier();")
         return lines
@@ -401,15 +408,15 @@ class SubgroupAttention:
 
     def _finish(self) -> list[str]:
         """Emit the division by the sums of weights, and the stores."""
-        lines = [f"totals[own * {u32(self.lanes)} + part] = total;"]
+        lines = [f"{_TOTALS}[own * {u32(self.lanes)} + part] = total;"]
         fours = KEYS // 4
         for chunk in self._chunks():
             first = chunk[0][1] * self.shape.n
             lines += [*self._store_chunk(chunk), "workgroupBarrier();"]
             for task, guard in self._tasks(self.tile_rows * fours):
                 item, four = task // fours, task % fours
-                parts = (f"totals[{item * self.lanes + n}]" for n in range(self.lanes))
-                value = f"scores[{item * self._score_stride + four}] / ({' + '.join(parts)})"
+                parts = (f"{_TOTALS}[{item * self.lanes + n}]" for n in range(self.lanes))
+                value = f"{_SCORES}[{item * self._score_stride + four}] / ({' + '.join(parts)})"
                 here = symbol("here_row", self.rows)
                 at = four * 4 + first
                 base = (symbol("batch", self.batches) * self.rows + here) * self.width
@@ -431,9 +438,9 @@ class SubgroupAttention:
     def _put(self, place: Index, column: Index) -> list[str]:
         """Emit the store of four elements of a row, `value`."""
         if self.builder.vector_out:
-            return [f"put4({place}, value);"]
+            return [f"{PUT4}({place}, value);"]
         return [
-            f"if ({column + n} < {u32(self.width)}) {{ put({place + n}, value.{'xyzw'[n]}); }}"
+            f"if ({column + n} < {u32(self.width)}) {{ {PUT}({place + n}, value.{'xyzw'[n]}); }}"
             for n in range(4)
         ]
 

@@ -19,9 +19,11 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Produc
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
-from webnn_py.engines.webgpu.program.pieces import u32
+from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
+
+_WEIGHT, _COMPUTED, _PIXELS = declared("weight"), declared("computed"), declared("pixels")
 
 MIN_GROUP_CHANNELS = 4
 """Output channels of a group from which a matrix product pays."""
@@ -74,7 +76,8 @@ class Convolution:
     def window(self, batch: Index, k: Index, place: Index) -> str:
         """Emit the input element under tap k of an output pixel."""
         tap = self.tap(k)
-        return f"window({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {place})"
+        taps = ", ".join(str(tap[letter]) for letter in "ihw")
+        return f"{declared('window')}({batch}, {taps}, {place})"
 
     def window_function(
         self, load: Callable[[Index, Index], str] | None = None, width: int = 1
@@ -149,7 +152,7 @@ class Convolution:
 
     def put(self, function: str, place: Index, channel: Index, value: str) -> str:
         """Emit the call of an epilogue function."""
-        return f"{function}({place}, {channel}, {value});"
+        return f"{declared(function)}({place}, {channel}, {value});"
 
     def emit_epilogue(self) -> None:
         """Add the epilogue functions that `put` calls, with a channel parameter."""
@@ -201,7 +204,7 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
         batch=conv.batch * conv.groups,
         compute=conv.compute,
         looped=True,
-        a=lambda batch, row, k: f"weight({batch}, {row}, {k})",
+        a=lambda batch, row, k: f"{_WEIGHT}({batch}, {row}, {k})",
         b=conv.window,
         a4=_weight_load(conv, 4),
         a_major="m" if conv.filter_layout.endswith("o") else "k",
@@ -293,7 +296,7 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         compute=conv.compute,
         looped=True,
         a=lambda batch, row, k: conv.window(batch, k, row),
-        b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
+        b=lambda batch, k, col: f"{_WEIGHT}({batch}, {col}, {k})",
         a4=_channel_load(conv, 4),
         b4=None if weights is None else lambda batch, k, col: weights(batch, col, k),
         a8=_channel_load(conv, 8),
@@ -326,7 +329,8 @@ def _channel_load(conv: Convolution, width: int) -> LoadHook | None:
 
     def channels(batch: Index, row: Index, k: Index) -> str:
         tap = conv.tap(k)
-        return f"window{width}({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {row})"
+        taps = ", ".join(str(tap[letter]) for letter in "ihw")
+        return f"{declared(f'window{width}')}({batch}, {taps}, {row})"
 
     return channels
 
@@ -382,12 +386,12 @@ def add_prologue(
     for n, lane in enumerate("xyzw"):
         arguments = ", ".join(f"q{number}.{lane}" for number in range(len(names)))
         where = f"{place}, {channel + n}" if last else f"{i + n}, channel"
-        elements.append(f"{compute}(computed({where}, {arguments}))")
+        elements.append(f"{compute}({_COMPUTED}({where}, {arguments}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
     parameters, text = f"{place}: u32, channel: u32", "\n".join(["", *lines, ""])
     builder.functions.append(Function.of("pixels", parameters, f"vec4<{compute}>", text))
 
     def call(index: Index, channel: Index) -> str:
-        return f"pixels({(index - channel) // channels if last else index}, {channel})"
+        return f"{_PIXELS}({(index - channel) // channels if last else index}, {channel})"
 
     return call

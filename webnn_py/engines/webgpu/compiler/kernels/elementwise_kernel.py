@@ -21,10 +21,12 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     grid,
     place_in,
 )
-from webnn_py.engines.webgpu.compiler.kernel_builder import VEC4_ELEMENTS, Body, KernelBuilder
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, VEC4_ELEMENTS, Body, KernelBuilder
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
+
+_VALUE, _WRITE = declared("value"), declared("write")
 
 WORKGROUP_SIZE = {"gpu": 128, "cpu": 64}
 """Invocations of a workgroup, by kind of device."""
@@ -63,12 +65,12 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     place = symbol("w", words) + first
     if storage.per_word == 1:
         to = builder.places.at(root, symbol("w", words))
-        lines.append(f"  out0[{to}] = {storage.pack([f'value({place})'])};")
+        lines.append(f"  {OUT}[{to}] = {storage.pack([f'{_VALUE}({place})'])};")
     else:
         parts = []
         for lane in range(storage.per_word):
             index = place * storage.per_word + lane
-            lines.append(f"  let e{lane} = value({index.min(root.size - 1)});")
+            lines.append(f"  let e{lane} = {_VALUE}({index.min(root.size - 1)});")
             parts.append(f"e{lane}")
         own = int(root.size % storage.per_word) if first + words == storage.words(root.size) else 0
         lines += _packed(storage, parts, words - 1, own)
@@ -123,7 +125,7 @@ def _emit_vec4(builder: KernelBuilder, node: Node | None) -> Kernel:
         packed = f"vec4<{storage.element}>({', '.join(storage.pack([one]) for one in elements)})"
     else:
         packed = storage.pack(elements)
-    body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
+    body.line(f"{OUT}[{builder.places.at(root, first) // 4}] = {packed};")
     name = node.op if node is not None else builder.producers[root].op
     return map_kernel(builder, body, name, count, workgroup=WORKGROUP_SIZE["gpu"])
 
@@ -144,15 +146,15 @@ def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str
     The memory behind the root may belong to the user.
     """
     if not own:
-        return [f"  out0[w] = {storage.pack(parts)};"]
+        return [f"  {OUT}[w] = {storage.pack(parts)};"]
     mask = (1 << own * 32 // storage.per_word) - 1
     return [
         f"  let word = {storage.pack(parts)};",
         f"  if (w == {u32(last)}) {{",
-        f"    out0[w] = (word & {u32(mask)}) | (out0[w] & {u32(mask ^ 0xFFFFFFFF)});",
+        f"    {OUT}[w] = (word & {u32(mask)}) | ({OUT}[w] & {u32(mask ^ 0xFFFFFFFF)});",
         "    return;",
         "  }",
-        "  out0[w] = word;",
+        f"  {OUT}[w] = word;",
     ]
 
 
@@ -179,7 +181,7 @@ def map_kernel(
     groups = grid(-(-count // workgroup), builder.features.grid)
     lines = [
         f"  let i = {place_in(groups, workgroup)};",
-        f"  if (i < {u32(count)}) {{ write(i); }}",
+        f"  if (i < {u32(count)}) {{ {_WRITE}(i); }}",
     ]
     return builder.finish(name, EntryPoint.of(workgroup, BY_INVOCATION, lines), groups, part)
 

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, Body, KernelBuilder
+from webnn_py.engines.webgpu.program.pieces import declared
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
+
+PUT, PUT4, _TAIL = declared("put"), declared("put4"), declared("tail")
 
 
 def emit_epilogue(
@@ -61,16 +64,16 @@ def emit_epilogue(
         read = "".join(f"let q{n} = vec4<f32>({q}); " for n, (q, _) in enumerate(vectors.values()))
         lanes_read = ["".join(f", q{n}.{lane}" for n in range(len(vectors))) for lane in "xyzw"]
         lanes = ", ".join(
-            f"{element}(tail({at[n]}, t.{lane}{lanes_read[n]}))" for n, lane in enumerate("xyzw")
+            f"{element}({_TAIL}({at[n]}, t.{lane}{lanes_read[n]}))" for n, lane in enumerate("xyzw")
         )
         to = place.enclosed
         single = "".join(f", {e}" for _, e in vectors.values())
-        one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at[0]}, t{single}));"
-        four = f"{read}out0[{to} >> 2u] = vec4<{element}>({lanes});"
+        one = f"{OUT}[{to} >> 2u][{to} & 3u] = {element}({_TAIL}({at[0]}, t{single}));"
+        four = f"{read}{OUT}[{to} >> 2u] = vec4<{element}>({lanes});"
         taken = f"{parameters}, t: vec4<{compute}>"
         builder.functions.append(Function.of("put4", taken, "", f" {four} "))
     else:
-        one = f"out0[{place}] = {element}(tail({at[0]}, t));"
+        one = f"{OUT}[{place}] = {element}({_TAIL}({at[0]}, t));"
     builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", f" {one} "))
 
 

@@ -24,7 +24,9 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
+
+_GEMM_A, _GEMM_A4, _GEMM_B4 = declared("gemm_a"), declared("gemm_a4"), declared("gemm_b4")
 
 MAX_UNROLLED_STEPS = 16
 """Steps along k that are unrolled in one iteration of a long loop."""
@@ -130,10 +132,10 @@ class _Plan:
         lines: list[str] = []
         for i in range(rows):
             if self.a_along_k and self.step == 4:
-                lines.append(f"  let a{i} = gemm_a4(batch, {symbol('row') + i}, k);")
+                lines.append(f"  let a{i} = {_GEMM_A4}(batch, {symbol('row') + i}, k);")
         for j in range(groups):
             if self.b_along_k and self.step == 4:
-                lines.append(f"  let b{j} = gemm_b4(batch, k, col{j});")
+                lines.append(f"  let b{j} = {_GEMM_B4}(batch, k, col{j});")
         for s in range(self.step):
             lines += [f"  {line}" for line in self._one_k(s)]
         return lines
@@ -147,14 +149,14 @@ class _Plan:
             if self.a_along_k and self.step == 4:
                 left.append(f"a{i}.{lane}")
             else:
-                lines.append(f"let a{i}_{s} = gemm_a(batch, {row + i}, {k});")
+                lines.append(f"let a{i}_{s} = {_GEMM_A}(batch, {row + i}, {k});")
                 left.append(f"a{i}_{s}")
         for j in range(groups):
             if self.b_along_k and self.step == 4:
                 right.append(f"b{j}.{lane}")
             else:
                 suffix = "4" if self.width == 4 else ""
-                lines.append(f"let b{j}_{s} = gemm_b{suffix}(batch, {k}, col{j});")
+                lines.append(f"let b{j}_{s} = {declared(f'gemm_b{suffix}')}(batch, {k}, col{j});")
                 right.append(f"b{j}_{s}")
         for i in range(rows):
             for j in range(groups):

@@ -22,7 +22,9 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
+
+_GEMM_PARTIAL, _GEMM_A, _GEMM_A4 = declared("gemm_partial"), declared("gemm_a"), declared("gemm_a4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
                 problem,
                 constant(i),
                 symbol("col"),
-                f"gemm_partial[{i - first}][lid]",
+                f"{_GEMM_PARTIAL}[{i - first}][lid]",
                 wide=wide,
                 guard=guards.n,
             )
@@ -102,19 +104,21 @@ def _sums(
     for u in range(tile.unroll):
         k = symbol("first") + (symbol("slice") + u * tile.slices) * step
         lines.append(f"  let k{u} = {k};")
-        lines.append(f"  let b{u} = gemm_b{suffix}(batch, k{u}, col);")
+        lines.append(f"  let b{u} = {declared(f'gemm_b{suffix}')}(batch, k{u}, col);")
     for u in range(tile.unroll):
         for i in range(problem.m):
             acc, row = f"acc{i}", f"{u32(i)}"
             if not along_k:
-                value = f"gemm_a(batch, {row}, k{u})"
+                value = f"{_GEMM_A}(batch, {row}, k{u})"
                 width = 4 if wide else 1
                 lines.append("  " + multiply_add(problem, acc, value, f"b{u}", width))
                 continue
             if a_wide:
-                value = f"gemm_a4(batch, {row}, k{u})"
+                value = f"{_GEMM_A4}(batch, {row}, k{u})"
             else:
-                parts = ", ".join(f"gemm_a(batch, {row}, {symbol(f'k{u}') + s})" for s in range(4))
+                parts = ", ".join(
+                    f"{_GEMM_A}(batch, {row}, {symbol(f'k{u}') + s})" for s in range(4)
+                )
                 value = f"{problem.vec4}({parts})"
             lines.append("  " + add_product(problem, acc, value, f"b{u}", 4))
     lines.append(END_LOOP)
@@ -129,13 +133,13 @@ def _sums(
 
 def _tree_reduction(tile: ReduceTile, rows: range, stride: int) -> list[str]:
     """Emit a tree reduction of the slices of some rows; the totals end up in slice 0."""
-    lines = [f"gemm_partial[{i - rows.start}][lid] = sum{i};" for i in rows]
+    lines = [f"{_GEMM_PARTIAL}[{i - rows.start}][lid] = sum{i};" for i in rows]
     lines.append("workgroupBarrier();")
     half = tile.slices // 2
     while half:
         lines.append(f"if (slice < {u32(half)}) {{")
         lines += [
-            f"  gemm_partial[{i}][lid] += gemm_partial[{i}][lid + {u32(half * stride)}];"
+            f"  {_GEMM_PARTIAL}[{i}][lid] += {_GEMM_PARTIAL}[{i}][lid + {u32(half * stride)}];"
             for i in range(len(rows))
         ]
         lines += ["}", "workgroupBarrier();"]

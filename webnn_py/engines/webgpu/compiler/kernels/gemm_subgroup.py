@@ -34,8 +34,10 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 from webnn_py.engines.webgpu.program.storage import MatrixShape
+
+_GEMM_RESULT = declared("gemm_result")
 
 
 def emit_subgroup(problem: GemmProblem, tile: SubgroupTile, limits: Limits) -> TileKernel:
@@ -125,7 +127,7 @@ class _Side:
         order = "row_major" if by_row else "col_major"
         at = free * self.stride + k if self.along_k else k * self.stride + free
         type_ = f"subgroup_matrix_{side}<f16, {size}>"
-        array = f"gemm_tile_{self.name}"
+        array = declared(f"gemm_tile_{self.name}")
         # Offset and stride count elements of the array, which are vec4s.
         place = f"{at // 4}, {u32(self.stride // 4)}"
         return f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {place})"
@@ -206,7 +208,8 @@ class _Writer:
                     at = f"{symbol('row0') + free}, {k0 + k}"
                 else:
                     at = f"{k0 + k}, {symbol('col0') + free}"
-                call = f"{name} = gemm_{side.name}{side.width}(batch, {at});"
+                function = declared(f"gemm_{side.name}{side.width}")
+                call = f"{name} = {function}(batch, {at});"
                 lines += self._guarded(side, number, [call])
         return lines
 
@@ -217,7 +220,7 @@ class _Writer:
             for name, number in self._tasks(side):
                 line, along = self._split(side, number)
                 to = (line * side.stride + along) // 4
-                array = f"gemm_tile_{side.name}"
+                array = declared(f"gemm_tile_{side.name}")
                 if side.width == 8:
                     halves = (f"bitcast<vec4<f16>>({name}.{words})" for words in ("xy", "zw"))
                     puts = [f"{array}[{to + i}] = {half};" for i, half in enumerate(halves)]
@@ -296,7 +299,7 @@ class _Writer:
         size = self.shape.m * self.shape.n // 4
         first = symbol("subgroup", self.tile.subgroups) * size
         place = f"{first}, sum{i}_{j}, {u32(self.shape.n // 4)}"
-        return [f"subgroupMatrixStore<row_major>(&gemm_result, {place});"]
+        return [f"subgroupMatrixStore<row_major>(&{_GEMM_RESULT}, {place});"]
 
     def _store(self, guards: Guards, row: Index, col: Index) -> list[str]:
         """Emit the stores of the shared result matrix, whose first element is `row`, `col`."""
@@ -310,7 +313,7 @@ class _Writer:
             block = [
                 f"let row = row0 + own_row + {row + at // across};",
                 f"let col = col0 + own_col + {col + at % across * 4};",
-                f"let value = gemm_result[{first + at}];",
+                f"let value = {_GEMM_RESULT}[{first + at}];",
             ]
             puts = store_values(
                 self.problem, symbol("row"), symbol("col"), "value", wide=True, guard=guards.n

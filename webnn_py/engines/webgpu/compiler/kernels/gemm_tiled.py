@@ -42,8 +42,10 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
 from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
+
+_GEMM_PARTIAL = declared("gemm_partial")
 
 WARP_COLUMNS = 8
 """Columns of 32 consecutive invocations, in 4 rows: they read the fewest distinct vec4s so."""
@@ -203,10 +205,10 @@ class _TileWriter:
         for side in self.sides:
             for unit in range(side.block // side.unit):
                 at = symbol(side.lane) + unit * side.threads
-                step = self.loading.step(side, k)
+                place = f"[{outer}]{self.loading.step(side, k)}[{at}]"
+                array = declared(f"gemm_tile_{side.name}")
                 lines += [
-                    f"let {side.name}{unit}_{part} = "
-                    f"gemm_tile_{side.name}[{outer}]{step}[{at}][{part}];"
+                    f"let {side.name}{unit}_{part} = {array}{place}[{part}];"
                     for part in range(self.loading.parts(side))
                 ]
         for i in range(tile.block_rows):
@@ -292,7 +294,7 @@ class _TileWriter:
         lines = [f"var sum{i}: {self.problem.total4};" for i in range(tile.share)]
         for first in range(0, tile.block, self.exchanged):
             names = self._block()[first : first + self.exchanged]
-            lines += [f"gemm_partial[{i}][lid] = {name};" for i, name in enumerate(names)]
+            lines += [f"{_GEMM_PARTIAL}[{i}][lid] = {name};" for i, name in enumerate(names)]
             lines.append("workgroupBarrier();")
             begin, end = first // tile.share, -(-(first + len(names)) // tile.share)
             some = begin > 0 or end < tile.slices
@@ -300,7 +302,8 @@ class _TileWriter:
             for i in range(tile.share):
                 place = symbol("slice", tile.slices) * tile.share + (i - first)
                 parts = [
-                    f"gemm_partial[{place}][{member + s * tile.team}]" for s in range(tile.slices)
+                    f"{_GEMM_PARTIAL}[{place}][{member + s * tile.team}]"
+                    for s in range(tile.slices)
                 ]
                 lines.append(f"  sum{i} = {' + '.join(parts)};")
             lines.append("}")

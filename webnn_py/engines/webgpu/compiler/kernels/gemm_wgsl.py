@@ -16,7 +16,9 @@ from webnn_py.engines.webgpu.compiler.kernel import (
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
+
+_GEMM_STORE, _GEMM_STORE4 = declared("gemm_store"), declared("gemm_store4")
 
 MIN_LOOPED_STORES = 4
 """Stores per invocation from which a long epilogue is a loop.
@@ -189,7 +191,7 @@ class _Operand:
             arguments = ", ".join(map(str, order))
             if self.run > 1:
                 arguments = f"batch, run, within, {free}"
-            calls.append(f"gemm_{self.name}({arguments})")
+            calls.append(f"{declared(f'gemm_{self.name}')}({arguments})")
         lines = [f"  return {problem.vec4}({', '.join(calls)});"]
         return self._function(problem.vec4, 4, self.free, "k", lines)
 
@@ -212,12 +214,12 @@ def store_values(
 ) -> list[str]:
     """Emit the store of one element of a row, or with `wide` of four consecutive ones."""
     if wide and problem.store4 is not None:
-        call = f"gemm_store4(batch, {row}, {col}, {value});"
+        call = f"{_GEMM_STORE4}(batch, {row}, {col}, {value});"
         return [f"if ({col} < {u32(problem.n)}) {{ {call} }}" if guard else call]
     lines = []
     for i in range(4 if wide else 1):
         element = f"{value}.{'xyzw'[i]}" if wide else value
-        call = f"gemm_store(batch, {row}, {col + i}, {element});"
+        call = f"{_GEMM_STORE}(batch, {row}, {col + i}, {element});"
         lines.append(f"if ({col + i} < {u32(problem.n)}) {{ {call} }}" if guard else call)
     return lines
 

@@ -15,11 +15,11 @@ from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import add_vec4_loader, dequantize_node
 from webnn_py.engines.webgpu.compiler.inplace_concat import is_row_major
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
-from webnn_py.engines.webgpu.program.pieces import u32
+from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.ir import Node, Value
 
 
@@ -187,7 +187,7 @@ class Operand:
         """Emit the load of one element."""
         place = self.index(batch, row, column)
         if self._strided is None or self._dequantized is not None:
-            loaded = f"{self._name}({place})"
+            loaded = f"{declared(self._name)}({place})"
             return loaded if self._compute == "f32" else f"{self._compute}({loaded})"
         stored = self._strided.stored
         element = self._builder.element(stored)
@@ -241,8 +241,9 @@ class Operand:
             if width != 4 or not add_vec4_loader(builder, name, self._dequantized):
                 return None
             is_f16 = self._compute == "f16"
+            function = declared(name)
             return lambda *at: (
-                f"vec4<f16>({name}({place(*at)}))" if is_f16 else f"{name}({place(*at)})"
+                f"vec4<f16>({function}({place(*at)}))" if is_f16 else f"{function}({place(*at)})"
             )
 
         at = builder.vector(stored) if width == 4 else builder.eights(stored)
@@ -292,14 +293,14 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         b8=b_eights[0] if b_eights else None,
         a_major="m" if a_vectors and a_vectors[1] == "row" else "k",
         b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
-        store=lambda batch, row, col, value: f"put({place(batch, row, col)}, {value});",
-        store4=(lambda batch, row, col, value: f"put4({place(batch, row, col)}, {value});")
+        store=lambda batch, row, col, value: f"{PUT}({place(batch, row, col)}, {value});",
+        store4=(lambda batch, row, col, value: f"{PUT4}({place(batch, row, col)}, {value});")
         if builder.vector_out
         else None,
     )
     return Product(
         problem,
         place,
-        lambda function, place, value: f"{function}({place}, {value});",
+        lambda function, place, value: f"{declared(function)}({place}, {value});",
         lambda: emit_epilogue(builder, node),
     )

@@ -17,13 +17,14 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     place_in,
     reachable,
 )
-from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     conv_kernel,
     matmul,
     matmul_kernel,
     row_kernel,
 )
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
@@ -58,7 +59,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 def _is_long(builder: KernelBuilder) -> bool:
     """Whether the epilogue calls long functions."""
-    functions = reachable(builder.functions, [Code.of("put( put4(")])
+    functions = reachable(builder.functions, [Code.of(f"{PUT} {PUT4}")])
     return len(used("\n".join(function.wgsl for function in functions))) > MIN_LONG_EPILOGUE_CHARS
 
 
@@ -123,10 +124,10 @@ def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
         return batch % parts * node.output.size + product.place(batch // parts, row, col)
 
     def store(batch: Index, row: Index, col: Index, value: str) -> str:
-        return f"out0[{place(batch, row, col)}] = {value};"
+        return f"{OUT}[{place(batch, row, col)}] = {value};"
 
     def store4(batch: Index, row: Index, col: Index, value: str) -> str:
-        return f"out0[{place(batch, row, col).enclosed} >> 2u] = {value};"
+        return f"{OUT}[{place(batch, row, col).enclosed} >> 2u] = {value};"
 
     wide = product.problem.store4 is not None
     builder.vector_out = wide

@@ -15,10 +15,12 @@ from webnn_py.engines.webgpu.compiler.kernel import (
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import reduction
-from webnn_py.engines.webgpu.program.pieces import u32
+from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 from webnn_py.ops.declare import Reduce
+
+_SHARED_PART, _PARTIAL, _PUT = declared("shared_part"), declared("partial"), declared("put")
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
@@ -58,9 +60,9 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     )
     lines = [
         f"  let i = {place_in(groups) * results_per_group + t % results_per_group};",
-        f"  shared_part[t] = partial(min(i, {u32(results - 1)}), {t // results_per_group});",
+        f"  {_SHARED_PART}[t] = {_PARTIAL}(min(i, {u32(results - 1)}), {t // results_per_group});",
         *combine_shared("shared_part", threads, rule, inner, results_per_group),
-        f"  if (t {own} && i < {u32(results)}) {{ put(i, {combined_name('shared_part')}); }}",
+        f"  if (t {own} && i < {u32(results)}) {{ {_PUT}(i, {combined_name('shared_part')}); }}",
     ]
     shared = WorkgroupArray("shared_part", inner.compute, (threads,))
     return builder.finish(node.op, EntryPoint.of(threads, BY_WORKGROUP, lines, (shared,)), groups)
@@ -82,15 +84,15 @@ def combine_shared(
         storage: Storage of the elements.
         results_per_group: Number of interleaved results.
     """
-    count = threads // results_per_group
+    count, shared = threads // results_per_group, declared(array)
     some = min(divisors(count), key=lambda n: n + count // n)
-    parts = [f"{array}[t + {u32(first * results_per_group)}]" for first in range(0, count, some)]
+    parts = [f"{shared}[t + {u32(first * results_per_group)}]" for first in range(0, count, some)]
     *steps, name = _combined(array, parts, rule, storage)
     lines = ["  workgroupBarrier();", f"  if (t < {u32(some * results_per_group)}) {{", *steps]
-    lines += [f"    {array}[t] = {name};", "  }", "  workgroupBarrier();"]
+    lines += [f"    {shared}[t] = {name};", "  }", "  workgroupBarrier();"]
     own = symbol("t", threads) % results_per_group
     parts = [
-        f"{array}[{own + n * results_per_group}]" if results_per_group > 1 else f"{array}[{n}]"
+        f"{shared}[{own + n * results_per_group}]" if results_per_group > 1 else f"{shared}[{n}]"
         for n in range(some)
     ]
     *steps, name = _combined(array, parts, rule, storage)

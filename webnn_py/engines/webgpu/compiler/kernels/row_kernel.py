@@ -26,7 +26,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import combine_shared, combined_name
 from webnn_py.engines.webgpu.compiler.kernels.row_loop import RowLoop
 from webnn_py.engines.webgpu.compiler.lower import reduction
-from webnn_py.engines.webgpu.program.pieces import u32
+from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.ir import Node
 
 WORKGROUP_SIZE = {"gpu": 64, "cpu": 16}
@@ -114,7 +114,7 @@ def _reduce(
         totals = [*others, body.let(reduction.combine(rule, storage, a, b), "acc")]
     (total,) = totals
     if threads > 1:
-        body.line(f"{array}[t] = {total};")
+        body.line(f"{declared(array)}[t] = {total};")
         body.lines += combine_shared(array, threads, rule, storage)
         total = combined_name(array)
     whole = reduction.finish(rule, storage, total, reduction.count_of(node))

@@ -15,7 +15,7 @@ from webnn_py.core.traced_queries import divides, may_leave_remainder, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import MIN_SHARED_ROW
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import free_bindings
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.lower import reduction
@@ -166,7 +166,7 @@ class RowLoop:
             if number == 3:
                 first = builder.places.at(root, place - 3)
                 scalar = builder.storage(root).element
-                body.line(f"out0[{first.enclosed} >> 2u] = vec4<{scalar}>({vector});")
+                body.line(f"{OUT}[{first.enclosed} >> 2u] = vec4<{scalar}>({vector});")
 
     def _load_vec4(self, leaf: Value, first: Index) -> str:
         """Emit the load of four elements of a stored value, from an index that 4 divides."""

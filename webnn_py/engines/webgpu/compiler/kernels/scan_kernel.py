@@ -16,9 +16,14 @@ from webnn_py.engines.webgpu.compiler.kernel import (
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.loop_bounds import doublings
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
+
+_PLACE = declared("place")
+_ELEMENT = declared("element")
+_PUT = declared("put")
+_SUMS = declared("sums")
 
 MIN_LINE_ELEMENTS = 64
 """Elements of a line from which a workgroup pays; below, each element sums by itself."""
@@ -69,29 +74,30 @@ def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool
     run = -(-count // threads)
     zero = storage.literal(0)
     through = loop("for (var r = first; r < last; r++)", run)
-    more = f"total = {plus('total', 'element(at)')};"
-    steps = ["put(at, total);", more] if exclusive else [more, "put(at, total);"]
+    more = f"total = {plus('total', f'{_ELEMENT}(at)')};"
+    put = f"{_PUT}(at, total);"
+    steps = [put, more] if exclusive else [more, put]
     body = f"""  let i = {line};
   let first = min(t * {u32(run)}, {u32(count)});
   let last = min(first + {u32(run)}, {u32(count)});
   var total = {zero};
   {through}
-    let at = place(i, r);
+    let at = {_PLACE}(i, r);
     {more}
   {END_LOOP}
-  sums[t] = total;
+  {_SUMS}[t] = total;
   workgroupBarrier();
   {loop(f"for (var s = 1u; s < {u32(threads)}; s = s << 1u)", doublings(threads))}
     var before = {zero};
-    if (t >= s) {{ before = sums[t - s]; }}
+    if (t >= s) {{ before = {_SUMS}[t - s]; }}
     workgroupBarrier();
-    sums[t] = {plus("sums[t]", "before")};
+    {_SUMS}[t] = {plus(f"{_SUMS}[t]", "before")};
     workgroupBarrier();
   {END_LOOP}
   total = {zero};
-  if (t > 0u) {{ total = sums[t - 1u]; }}
+  if (t > 0u) {{ total = {_SUMS}[t - 1u]; }}
   {through}
-    let at = place(i, r);
+    let at = {_PLACE}(i, r);
     {" ".join(steps)}
   {END_LOOP}"""
     sums = WorkgroupArray("sums", storage.compute, (threads,))

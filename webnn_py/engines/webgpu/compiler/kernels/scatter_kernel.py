@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel
 from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import map_kernel
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
@@ -45,7 +45,7 @@ def _elements_of_part(builder: KernelBuilder, part: Part) -> tuple[int, int]:
 def _clear(builder: KernelBuilder, node: Node, part: Part) -> Kernel:
     """Return the kernel that marks all targets as without winner."""
     body = Body(builder)
-    body.line("out0[i] = 0u;")
+    body.line(f"{OUT}[i] = 0u;")
     return map_kernel(builder, body, node.op, _elements_of_part(builder, part)[1], part)
 
 
@@ -63,5 +63,5 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     first, size = _elements_of_part(builder, part)
     target = body.let(target - first, "target")
     with body.block(f"if ({target} < {u32(size)})"):  # targets below `first` wrap to huge ones
-        body.line(f"atomicMax(&out0[{target}], {update + 1});")
+        body.line(f"atomicMax(&{OUT}[{target}], {update + 1});")
     return map_kernel(builder, body, node.op, count, part)

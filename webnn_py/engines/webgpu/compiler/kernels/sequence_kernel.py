@@ -21,12 +21,17 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     WorkgroupArray,
     grid,
 )
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.legalize.sequences import Steps
-from webnn_py.engines.webgpu.program.pieces import END_LOOP, divisor, loop, u32
+from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
+
+_BEGIN = declared("begin")
+_BEFORE = declared("before")
+_SLOT_OF = declared("slot_of")
+_SHARED_SUMS = declared("shared_sums")
 
 WORKGROUP_SIZE = 64
 """Invocations of a workgroup."""
@@ -49,12 +54,12 @@ def _initial(builder: KernelBuilder, node: Node) -> Kernel:
     for name, slot in what.slots.items():
         value = given.get(name)
         element = "0.0" if value is None else body.load(value, symbol("i"))
-        body.line(f"out0[{u32(slot * units)} + i] = {element};")
+        body.line(f"{OUT}[{u32(slot * units)} + i] = {element};")
     builder.function("begin", "i: u32", "", body)
     groups = grid(-(-units // WORKGROUP_SIZE), builder.features.grid)
     lines = [
         f"  let i = (g.x + g.y * {u32(groups[0])}) * {u32(WORKGROUP_SIZE)} + t;",
-        f"  if (i < {u32(units)}) {{ begin(i); }}",
+        f"  if (i < {u32(units)}) {{ {_BEGIN}(i); }}",
     ]
     return builder.finish(what.name, EntryPoint.of(WORKGROUP_SIZE, BY_WORKGROUP, lines), groups)
 
@@ -74,20 +79,20 @@ class _Step:
 
     def kernel(self) -> Kernel:
         """Return the kernel; each phase of a step sums, then updates the units."""
-        what, hidden = self.what, self.hidden
+        what, hidden, before = self.what, self.hidden, f"{_BEFORE}(i, step)"
         phases: list[tuple[str, str, Callable[[Body], None]]] = [
-            ("before(i, step)", what.layout, self._lstm if what.has_cell else self._gru)
+            (before, what.layout, self._lstm if what.has_cell else self._gru)
         ]
         if what.resets_before:
             reset = (
                 f"{u32(what.slots['reset'] * self.units)} + i / {divisor(hidden)} * {u32(hidden)}"
             )
-            phases = [("before(i, step)", "zr", self._reset), (reset, "n", self._new)]
+            phases = [(before, "zr", self._reset), (reset, "n", self._new)]
         self._places()
         for number, (source, letters, after) in enumerate(phases):
             self._sums(f"sums{number}", source, letters)
             body = Body(self.builder)
-            body.line("let s = slot_of(i, step);")
+            body.line(f"let s = {_SLOT_OF}(i, step);")
             body.line(f"let direction = i / {divisor(self.batches * hidden)};")
             body.line(f"let unit = i % {divisor(hidden)};")
             after(body)
@@ -97,7 +102,7 @@ class _Step:
 
     def _place(self, slot: str) -> str:
         """Return the unit's state in a slot."""
-        return f"out0[{u32(self.what.slots[slot] * self.units)} + i]"
+        return f"{OUT}[{u32(self.what.slots[slot] * self.units)} + i]"
 
     def _places(self) -> None:
         """Add functions for the slot of a step, and the start of its sequence's previous states."""
@@ -116,7 +121,7 @@ class _Step:
                 "i: u32, step: u32",
                 "u32",
                 f"""
-  let slot = select(slot_of(i, step - 1u), {u32(initial)}, step == 0u);
+  let slot = select({_SLOT_OF}(i, step - 1u), {u32(initial)}, step == 0u);
   return slot * {u32(self.units)} + i / {divisor(self.hidden)} * {u32(self.hidden)};
 """,
             ),
@@ -144,14 +149,14 @@ class _Step:
         head = f"for (var k = lane; k < {u32(count)}; k += {u32(lanes)})"
         with body.block(head, -(-count // lanes)):
             if vectors is not None and width == 4:
-                at = ", ".join(f"out0[{base} + k * 4u + {u32(n)}]" for n in range(4))
+                at = ", ".join(f"{OUT}[{base} + k * 4u + {u32(n)}]" for n in range(4))
                 state = body.let(f"vec4<f32>({at})", "state")
                 rows = [builder.places.at(self.recurrent, row) for row in rows]
                 for total, row in zip(totals, rows, strict=True):
                     weights = vectors(f"({row} >> 2u) + k")
                     body.line(f"{total} += {state} * vec4<f32>({weights});")
             else:
-                state = body.let(f"out0[{base} + k]", "state")
+                state = body.let(f"{OUT}[{base} + k]", "state")
                 for total, row in zip(totals, rows, strict=True):
                     body.line(
                         f"{total} += {state} * {body.load(self.recurrent, row + symbol('k'))};"
@@ -174,29 +179,30 @@ class _Step:
             f"  let lane = t % {divisor(lanes)};",
         ]
         if phases == 1:
-            lines.append("  var sums = sums0(i, step, lane);")
+            lines.append(f"  var sums = {declared('sums0')}(i, step, lane);")
         else:
             lines += [
                 "  var sums: vec4<f32>;",
-                "  if (run % 2u == 0u) { sums = sums0(i, step, lane); }",
-                "  else { sums = sums1(i, step, lane); }",
+                f"  if (run % 2u == 0u) {{ sums = {declared('sums0')}(i, step, lane); }}",
+                f"  else {{ sums = {declared('sums1')}(i, step, lane); }}",
             ]
         arrays: tuple[WorkgroupArray, ...] = ()
         if lanes > 1:
             arrays = (WorkgroupArray("shared_sums", "vec4<f32>", (WORKGROUP_SIZE,)),)
             lines += [
-                "  shared_sums[t] = sums;",
+                f"  {_SHARED_SUMS}[t] = sums;",
                 "  workgroupBarrier();",
                 "  " + loop(f"for (var other = 1u; other < {u32(lanes)}; other++)", lanes - 1),
-                f"    sums += shared_sums[t - lane + (lane + other) % {divisor(lanes)}];",
+                f"    sums += {_SHARED_SUMS}[t - lane + (lane + other) % {divisor(lanes)}];",
                 f"  {END_LOOP}",
             ]
         lines.append(f"  if (u >= {u32(self.units)} || lane != 0u) {{ return; }}")
         if phases == 1:
-            lines.append("  after0(i, step, sums);")
+            lines.append(f"  {declared('after0')}(i, step, sums);")
         else:
             lines.append(
-                "  if (run % 2u == 0u) { after0(i, step, sums); } else { after1(i, step, sums); }"
+                f"  if (run % 2u == 0u) {{ {declared('after0')}(i, step, sums); }}"
+                f" else {{ {declared('after1')}(i, step, sums); }}"
             )
         lines.append(f"  {self._place('counter')} = f32(run + 1u);")
         entry = EntryPoint.of(WORKGROUP_SIZE, BY_WORKGROUP, lines, arrays)
@@ -231,7 +237,7 @@ class _Step:
 
     def _hidden(self, body: Body) -> str:
         """Load the unit's hidden state before the step."""
-        return body.let("out0[before(i, step) + unit]", "hidden")
+        return body.let(f"{OUT}[{_BEFORE}(i, step) + unit]", "hidden")
 
     def _lstm(self, body: Body) -> None:
         """Update cell and hidden state of an lstm."""
@@ -247,7 +253,7 @@ class _Step:
         cell = body.let(f"{gates['f']} * {cell} + {gates['i']} * {gates['g']}", "cell")
         body.line(f"{self._place('cell')} = {cell};")
         body.line(
-            f"out0[s * {u32(self.units)} + i] = {gates['o']} * {self._activated(body, 2, cell)};"
+            f"{OUT}[s * {u32(self.units)} + i] = {gates['o']} * {self._activated(body, 2, cell)};"
         )
 
     def _gate(self, body: Body, letter: str, number: int) -> str:
@@ -276,4 +282,4 @@ class _Step:
     def _mix(self, body: Body, z: str, new: str) -> None:
         """Store the mean of old and new state, weighted by the update gate."""
         hidden = self._hidden(body)
-        body.line(f"out0[s * {u32(self.units)} + i] = {z} * {hidden} + {new} * (1.0 - {z});")
+        body.line(f"{OUT}[s * {u32(self.units)} + i] = {z} * {hidden} + {new} * (1.0 - {z});")

@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import WorkgroupArray
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, SharedTile
-from webnn_py.engines.webgpu.program.pieces import u32
+from webnn_py.engines.webgpu.program.pieces import declared, u32
 
 ADJACENT_VECTORS = 4
 """Adjacent vec4s along the extent that are written together, where operands are transposed."""
@@ -205,13 +205,14 @@ class TileLoading:
                     along, at = free * len(names) + i, depth
                     if not side.transposed:
                         along, at = free * 4, depth + i
+                    function = declared(f"gemm_{side.name}{side.width}")
                     if side.name == "a":
-                        call = f"gemm_a{side.width}(batch, {symbol('row0') + along}, {k + at})"
+                        call = f"{function}(batch, {symbol('row0') + along}, {k + at})"
                     elif self.run > 1:
                         place = symbol("within") + at
-                        call = f"gemm_b4(batch, run, {place}, {symbol('col0') + along})"
+                        call = f"{function}(batch, run, {place}, {symbol('col0') + along})"
                     else:
-                        call = f"gemm_b{side.width}(batch, {k + at}, {symbol('col0') + along})"
+                        call = f"{function}(batch, {k + at}, {symbol('col0') + along})"
                     block.append(f"{name} = {call};")
                 lines += [f"if ({guard}) {{", *block, "}"] if guard else block
             phases.append(lines)
@@ -280,10 +281,12 @@ class TileLoading:
     def _eight(self, side: Side) -> str:
         """Return the part of a shared array for the eight steps of k of a task."""
         eight = symbol("to_eight", self._tile.depth // 8)
-        return f"gemm_tile_{side.name}[{eight // (self._own // 8)}][{eight % (self._own // 8)}]"
+        array = declared(f"gemm_tile_{side.name}")
+        return f"{array}[{eight // (self._own // 8)}][{eight % (self._own // 8)}]"
 
     def _shared(self, side: Side, k: Index) -> str:
         """Return the part of a shared array for a step of k."""
         own = self._own
         slice_ = k // own if self._tile.slices > 1 else constant(0)
-        return f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
+        array = declared(f"gemm_tile_{side.name}")
+        return f"{array}[{slice_}][{k % own // self.steps}]"
