@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+import wgpu
 
 from tests.adapters import new_device
 from tests.backend.attending import Later
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
-from tests.internals import taken_for
+from tests.internals import engine_of, set_policy, taken_for
 from webnn_py import MLContext, ml
 from webnn_py.api.batching import batch_queue as line
 from webnn_py.api.batching.batch_queue import Line
@@ -218,3 +220,62 @@ def for_sizes(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[ForSizes]]:
 
     monkeypatch.setattr(WebGPUEngine, "for_sizes", noted)
     return made
+
+
+POLICIES: dict[str, tuple[bool, dict[str, Any]]] = {
+    "the worker watches": (True, {"short_run_seconds": 0.0}),
+    "who awaits": (True, {"short_run_seconds": 1e9, "late_finish_seconds": 1e9}),
+    "a thread finishes": (
+        True,
+        {
+            "short_run_seconds": 1e9,
+            "late_seconds": 1e9,
+            "back_to_back_seconds": 1e9,
+            "late_finish_seconds": -1e9,
+        },
+    ),
+    "the worker in software": (False, {}),
+    "who awaits in software": (False, {"tiny_run_seconds": 1e9, "tiny_wait_seconds": 1e9}),
+    "large inputs": (True, {"short_run_seconds": 1e9, "large_input_bytes": 1}),
+    "large results": (
+        True,
+        {"short_run_seconds": 1e9, "loop_result_bytes": 0, "prerecorded_result_bytes": 0},
+    ),
+}
+"""By who runs awaited runs: whether the device is taken for hardware, and thresholds."""
+
+
+@pytest.fixture(params=POLICIES)
+def policed(
+    gpu: MLContext, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> Iterator[MLContext]:
+    """A context that runs all awaited runs in one way, with few in flight."""
+    caplog.set_level(logging.CRITICAL, logger="wgpu")  # which logs a lost device on any thread
+    hardware, changes = POLICIES[request.param]
+    with ml.create_context_sync(device_type="gpu") as context:
+        set_policy(context, **{"tiny_run_seconds": 0.0, "max_runs_in_flight": 3} | changes)
+        engine_of(context).gpu.hardware = hardware
+        yield context
+    reader = engine_of(context).gpu.reader
+    reader.finish()
+    reader.join()
+
+
+@pytest.fixture
+def refusing() -> Callable[[MLContext], contextlib.AbstractContextManager[None]]:
+    """Has a device refuse every submission, for a while."""
+
+    @contextlib.contextmanager
+    def refuse(context: MLContext) -> Iterator[None]:
+        gpu = engine_of(context).gpu
+
+        def submit(commands: Any) -> None:
+            raise wgpu.GPUValidationError("no")
+
+        gpu.submit = submit
+        try:
+            yield
+        finally:
+            del gpu.submit
+
+    return refuse
