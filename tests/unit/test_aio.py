@@ -12,7 +12,6 @@ import pytest
 import trio
 
 from tests.graphs import ONES, TWOS, assert_works, doubling
-from tests.internals import session_of
 from tests.loops import Run, cancel_after, pause, together
 from webnn_py import (
     ContextLostError,
@@ -20,129 +19,10 @@ from webnn_py import (
     InvalidStateError,
     MLAwaitedExecution,
     MLContext,
-    OperationError,
+    MLExecution,
     Timeline,
     ml,
 )
-from webnn_py.core.completion import Cancellation, Completion, check_may_block
-
-# Completion
-
-
-def test_a_result_set_by_another_thread_is_awaited(run: Run) -> None:
-    completion: Completion[int] = Completion()
-    thread = threading.Timer(0.01, completion.set_result, [5])
-
-    async def main() -> None:
-        thread.start()
-        assert await completion == 5
-        assert await completion == 5
-
-    run(main)
-    thread.join()
-
-
-def test_an_error_is_raised_by_every_await(run: Run) -> None:
-    completion: Completion[int] = Completion()
-
-    async def main() -> None:
-        threading.Timer(0.01, completion.set_exception, [KeyError("x")]).start()
-        for _ in range(2):
-            with pytest.raises(KeyError):
-                await completion
-
-    run(main)
-
-
-def test_the_first_result_stays() -> None:
-    completion: Completion[int] = Completion()
-    completion.set_result(1)
-    completion.set_result(2)
-    completion.set_exception(KeyError())
-    assert completion.done
-    assert completion.wait() == 1
-
-
-def test_waiting_has_an_end() -> None:
-    completion: Completion[int] = Completion()
-    with pytest.raises(TimeoutError):
-        completion.wait(0.001)
-    assert not completion.done
-
-
-def test_callbacks_are_called_once_done_and_at_once_after() -> None:
-    completion: Completion[int] = Completion()
-    seen: list[str] = []
-    completion.on_done(lambda: seen.append("before"))
-    assert seen == []
-    completion.set_result(1)
-    completion.on_done(lambda: seen.append("after"))
-    assert seen == ["before", "after"]
-
-
-def test_a_loop_that_is_closed_meanwhile_does_no_harm(run: Run) -> None:
-    completion: Completion[int] = Completion()
-
-    async def wait() -> None:
-        await completion
-
-    run(lambda: cancel_after(wait, pause))
-    completion.set_result(1)
-    assert completion.wait() == 1
-
-
-def test_cancelled_work_keeps_nothing() -> None:
-    completion, cancellation = Completion[int](), Cancellation()
-    cancellation.cancel()
-    with pytest.raises(OperationError) as caught:
-        cancellation.check()
-    assert caught.value.__traceback__ is not None
-    completion.set_exception(caught.value)
-    assert caught.value.__traceback__ is None
-    with pytest.raises(OperationError, match="cancelled"):
-        completion.wait()
-
-
-def test_who_waits_no_more_is_forgotten(run: Run) -> None:
-    completion: Completion[int] = Completion()
-
-    async def wait() -> None:
-        await completion
-
-    async def settle() -> None:
-        await completion.settled()
-
-    for waiting in (wait, settle):
-        run(functools.partial(cancel_after, waiting, pause))
-    with pytest.raises(TimeoutError):
-        completion.wait(0.001)
-    assert not completion._callbacks
-
-
-# Blocking
-
-
-def test_blocking_is_refused_under_a_loop_alone(run: Run) -> None:
-    async def main() -> None:
-        with pytest.raises(InvalidStateError, match=r"it would block .*; use that"):
-            check_may_block("it", "that")
-        error: list[BaseException] = []
-        thread = threading.Thread(target=catching, args=(error,))
-        thread.start()
-        thread.join()
-        assert not error
-
-    def catching(error: list[BaseException]) -> None:
-        try:
-            check_may_block("it", "that")
-        except InvalidStateError as raised:
-            error.append(raised)
-
-    run(main)
-    check_may_block("it", "that")
-
-
-# Execution
 
 
 def test_computing_many_at_once(cpu: MLContext, run: Run) -> None:
@@ -181,7 +61,7 @@ def test_trio_as_a_guest_of_asyncio(cpu: MLContext) -> None:
             done_callback=over.set_result,
         )
         with pytest.raises(InvalidStateError):
-            check_may_block("it", "that")
+            MLExecution(cpu).compute(graph, {"x": ONES})
         await compute()
         await go.wait_async(1)
         with pytest.raises(TimeoutError):
@@ -193,21 +73,18 @@ def test_trio_as_a_guest_of_asyncio(cpu: MLContext) -> None:
 
 def test_the_loop_runs_while_a_computation_waits(cpu: MLContext, run: Run) -> None:
     graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
-    release = threading.Event()
+    go = Timeline()
 
     async def main() -> None:
-        blocker = session_of(cpu).run_on_worker(release.wait)  # the computation stands behind it
-
         async def compute() -> None:
-            await execution.compute(graph, {"x": ONES})
+            await execution.compute(graph, {"x": ONES}, sync=go(wait=1))
 
         async def begun() -> None:
             for _ in range(10):
                 await pause()
 
         await cancel_after(compute, begun)  # a loop that were blocked would never get here
-        release.set()
-        await blocker
+        go.signal(1)
 
     run(main)
     assert_works(cpu)
@@ -229,18 +106,15 @@ def test_validation_comes_before_any_work(cpu: MLContext, run: Run) -> None:
 
 def test_work_cancelled_before_it_began_never_touches_its_outputs(cpu: MLContext, run: Run) -> None:
     graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
-    release = threading.Event()
+    go = Timeline()
     target = np.zeros((2, 3), np.float32)
 
     async def main() -> None:
-        blocker = session_of(cpu).run_on_worker(release.wait)
-
         async def compute() -> None:
-            await execution.compute(graph, {"x": ONES}, {"y": target})
+            await execution.compute(graph, {"x": ONES}, {"y": target}, sync=go(wait=1))
 
         await cancel_after(compute, pause)
-        release.set()
-        await blocker
+        go.signal(1)
         await execution.compute(graph, {"x": ONES})  # stands behind what was cancelled
 
     run(main)
@@ -250,12 +124,12 @@ def test_work_cancelled_before_it_began_never_touches_its_outputs(cpu: MLContext
 def test_destroying_the_context_fails_what_waits(run: Run) -> None:
     context = ml.create_context_sync(device_type="cpu")
     graph, execution = doubling(context), MLAwaitedExecution(context)
-    release, begun = threading.Event(), threading.Event()
+    begun, never = threading.Event(), Timeline()
 
     async def compute() -> None:
         begun.set()  # the loop runs nothing else until the computation waits
         with pytest.raises(ContextLostError, match=r"this MLContext is lost: .*destroy"):
-            await execution.compute(graph, {"x": ONES})
+            await execution.compute(graph, {"x": ONES}, sync=never(wait=1))
 
     async def destroy() -> None:
         while not begun.is_set():
@@ -263,8 +137,6 @@ def test_destroying_the_context_fails_what_waits(run: Run) -> None:
         threading.Thread(target=context.destroy).start()
 
     async def main() -> None:
-        session_of(context).run_on_worker(release.wait)
-        session_of(context).run_on_worker(lambda: None).on_done(release.set)
         await together([compute, destroy])
         assert "destroy" in (await context.lost).message
         with pytest.raises(ContextLostError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import gc
 import inspect
 import re
@@ -9,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from tests.saved import built, entries, write
 from tests.unit.passes.listings import tensor
 from tests.unit.test_documentation import GUIDE, operators_page
 from tests.unit.test_far_ahead import MOST, PASSES, steps_of
+from tests.unit.test_hostdata import VALUES, DLPackOnly
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -33,6 +36,8 @@ from webnn_py import (
 from webnn_py.cli.main import COMMANDS
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 from webnn_py.engines.webgpu.runtime.textures.parts import KEYS
+from webnn_py.ir import Descriptor
+from webnn_py.memory import host_arrays
 from webnn_py.memory.array_remedies import relaid
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ordering.operation import Executor, Operation
@@ -262,3 +267,52 @@ def test_a_graph_of_too_many_nodes_is_neither_saved_nor_loaded(
         graph.save(path)
     with pytest.raises(DataError, match=r"nodes: a list of 2 members, expected 1 at most"):
         cpu.load_graph_sync(path)
+
+
+# test_hostdata
+
+SIX = Descriptor("float32", (2, 3))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [VALUES, memoryview(VALUES), array.array("f", bytes(24)), DLPackOnly(VALUES.copy())],
+    ids=lambda value: type(value).__name__,
+)
+def test_inputs_share_memory(value: Any) -> None:
+    owner = value.values if isinstance(value, DLPackOnly) else np.asarray(value)
+    assert np.shares_memory(host_arrays.input_array(value, SIX, "x"), owner)
+
+
+@pytest.mark.parametrize(
+    ("array", "copies"),
+    [
+        (np.frombuffer(VALUES.tobytes(), np.float32), False),
+        (np.frombuffer(VALUES.tobytes(), np.float32).reshape(3, 2), False),
+        (np.frombuffer(VALUES.tobytes(), np.float32)[1:], True),  # the rest would stay, too
+        (np.frombuffer(VALUES.tobytes(), np.float32)[::2], True),
+        (np.frombuffer(bytearray(VALUES.tobytes()), np.float32), True),
+        (VALUES, True),
+    ],
+)
+def test_what_never_changes_is_not_copied(array: np.ndarray, copies: bool) -> None:
+    made = host_arrays.immutable_copy(array)
+    np.testing.assert_array_equal(made, array)
+    assert np.shares_memory(made, array) != copies
+    assert made.flags.c_contiguous
+
+
+@pytest.mark.parametrize("rows", [1, 3 << 9, 5 << 9], ids=["small", "3 MiB", "5 MiB"])
+@pytest.mark.parametrize("dtype", [np.float16, np.int64, np.uint8])
+@pytest.mark.parametrize("strided", [False, True])
+def test_copies_are_aligned_and_whole(rows: int, dtype: type, strided: bool) -> None:
+    array = np.arange(rows << 11 if strided else rows << 10, dtype=np.uint16).view(np.uint8)
+    array = array.view(dtype).reshape(rows, -1)
+    given = array[:, ::2] if strided else array
+    given.flags.writeable = False
+    made = host_arrays.aligned_copy(given)
+    np.testing.assert_array_equal(made, given)
+    assert made.dtype == dtype
+    assert made.flags.c_contiguous
+    assert made.ctypes.data % 16 == 0
+    assert not np.shares_memory(made, given)
