@@ -10,21 +10,16 @@ from typing import Any
 
 import pytest
 
+from tests.unit.test_dimensions import MOST, n, named
 from webnn_py import MLContext, MLGraphBuilder, ValidationError
-from webnn_py.core.dim_constraints import find_bounds, find_equal_pairs, find_multiple
-from webnn_py.core.dimensions import named, undecided
-from webnn_py.core.polynomials import MAX_DEPTH
-from webnn_py.core.undecided_dims import record_questions
 
-MOST = 2**31 - 1
+MAX_DEPTH = 8
+"""How deeply divisions may stand in each other."""
 TOO_LARGE = r"the dimension is too large an expression"
 
 
 def sizes(count: int, prefix: str = "s") -> list[Any]:
     return [named(f"{prefix}{i}", 1, MOST) for i in range(count)]
-
-
-n: Any = named("n", 1, MOST)
 
 
 def squared(times: int, count: int = 8) -> Any:
@@ -73,7 +68,6 @@ SLOW: list[Callable[[], Any]] = [
     lambda: bool(sum(sizes(250)) - sum(sizes(250, "t"))),
     lambda: sum(sizes(300)) // (sizes(1)[0] + n),
     lambda: sum(sizes(250)) // sum(sizes(250, "t")),
-    lambda: undecided(sum(sizes(250)), sum(sizes(250, "t"))),
     lambda: str(nested(MAX_DEPTH)),
     lambda: nested(MAX_DEPTH) >= nested(MAX_DEPTH - 1),
     lambda: n**9 >= n**8 + 1,
@@ -87,17 +81,6 @@ SLOW: list[Callable[[], Any]] = [
 def test_what_is_large_is_answered_or_refused(make: Callable[[], Any]) -> None:
     with contextlib.suppress(ValidationError):
         make()
-
-
-def test_hints_for_importers_are_not_looked_for_among_many_sizes() -> None:
-    with record_questions() as asked:
-        undecided(sum(sizes(250)), sum(sizes(250, "t")))
-    (question,) = asked
-    assert (find_bounds(question), find_multiple(question), find_equal_pairs(question)) == (
-        None,
-        None,
-        [],
-    )
 
 
 def test_what_models_have_is_not_refused() -> None:
