@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from webnn_py.api.awaited import MLAwaitedExecution
     from webnn_py.api.builder import MLGraphBuilder
     from webnn_py.api.context import MLContext
+    from webnn_py.api.decoding.decoder import MLDecoder
+    from webnn_py.api.decoding.sequence import MLSequence
     from webnn_py.api.descriptor import MLOperandDescriptor
     from webnn_py.api.encoder import MLCommandEncoder
     from webnn_py.api.execution import MLExecution
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "api.builder": ("MLGraphBuilder",),
     "api.context": ("MLContext",),
+    "api.decoding.decoder": ("MLDecoder",),
+    "api.decoding.sequence": ("MLSequence",),
     "api.descriptor": ("MLOperandDescriptor",),
     "api.encoder": ("MLCommandEncoder",),
     "core.dimensions": ("MLDimension",),
@@ -91,6 +95,7 @@ __all__ = [
     "MLCommandEncoder",
     "MLContext",
     "MLContextLostInfo",
+    "MLDecoder",
     "MLDeviceType",
     "MLDimension",
     "MLError",
@@ -107,6 +112,7 @@ __all__ = [
     "MLProgramBuffer",
     "MLProgramSequence",
     "MLPromise",
+    "MLSequence",
     "MLSlicedDispatch",
     "MLTensor",
     "NotSupportedError",

@@ -41,6 +41,7 @@ CREATE = (
 
 # All public members and their parameters; a parameter after "*" is keyword-only. The builder has
 # the operators' methods besides, and the errors have those of Python's exceptions.
+GENERATION = "ids * max_tokens stop temperature top_k top_p repetition_penalty seed logits"
 CONTRACT = {
     "MLContext": {
         "accelerated": None,
@@ -75,6 +76,25 @@ CONTRACT = {
         "input": "name data_type shape",
     },
     "MLContextLostInfo": {"message": None},
+    "MLDecoder": {
+        "destroy": "",
+        "from_graph": "graph * inputs outputs slots",
+        "generate": GENERATION,
+        "generate_sync": GENERATION,
+        "graph": None,
+        "length": None,
+        "sequence": "",
+        "slots": None,
+        "vocabulary": None,
+    },
+    "MLSequence": {
+        "close": "",
+        "feed_async": "ids",
+        "feed_sync": "ids",
+        "fork": "",
+        "tokens": None,
+        "truncate": "length",
+    },
     "MLGraph": {
         "compile_to": "path sizes",
         "destroy": "",
@@ -168,7 +188,9 @@ CONTRACT = {
 # Methods that raise nothing.
 HARMLESS = {
     "MLContext.destroy",
+    "MLDecoder.destroy",
     "MLGraph.destroy",
+    "MLSequence.close",
     "MLTensor.destroy",
     "MLTensor.__dlpack_device__",
     "MLContext.op_support_limits",

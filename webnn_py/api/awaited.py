@@ -16,12 +16,13 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.runs import (
     Points,
     computed,
+    done,
     finished,
     in_turn,
     promising,
     raised,
 )
-from webnn_py.api.session import session_of
+from webnn_py.api.session import Session, session_of
 from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.api.signature import Arguments, Signature
 from webnn_py.core.errors import ContextLostError
@@ -257,6 +258,30 @@ for _called in (
     MLAwaitedExecution._compile_first,
 ):
     _called.__qualname__ = MLAwaitedExecution.compute.__qualname__
+
+
+def run_blocking(
+    session: Session, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run a graph on any context, and block this thread until it is done.
+
+    Arguments, results and errors are those of `MLAwaitedExecution.compute`. Only for threads that
+    run no event loop.
+    """
+    compiled = compiled_of(graph)
+    executables = compiled.check_usable(session)
+    signature, sizes = compiled.fixed(inputs)
+    executable = executables.get(sizes).executable
+    bound = compiled.bound
+    if isinstance(executable, HostExecutable):
+        given = signature.on_host(session, inputs, outputs)
+        executable.run(given.inputs, given.outputs)
+        return given.results(given.outputs)
+    with session.queue.loss():
+        given = signature.on_device(session, inputs, outputs, bound, bound.constants.places)
+        run = executable.start(given.hand_over(), given.outputs)
+        run.read_inputs()
+    return done(session, run, given)
 
 
 async def _led(request: Request) -> Request:

@@ -22,9 +22,10 @@ from webnn_py.core.requirements import check_version
 from webnn_py.ops.operand import MLOperand
 
 if TYPE_CHECKING:
+    from webnn_py.api.decoding.decoder import MLDecoder
     from webnn_py.onnx.inputs import InputShapes
 
-__all__ = ["add_to", "load", "to_onnx"]
+__all__ = ["add_to", "load", "load_decoder", "to_onnx"]
 
 
 @suggest_options
@@ -101,6 +102,39 @@ def add_to(
     given = {} if inputs is None else convert.mapping(inputs, "onnx: inputs")
     found = importing.Importer(builder, importing.Model(model)).run(given)
     return {name: tensor.operand for name, tensor in found.items()}
+
+
+@suggest_options
+@convert_memory_errors
+def load_decoder(model: Any, ctx: MLContext, length: int = 2048, slots: int = 8) -> MLDecoder:
+    """Make a decoder from an ONNX language model with caches.
+
+    It takes models as the builder of onnxruntime-genai and optimum export them: inputs
+    `input_ids`, `past_key_values.N.key` and `.value` [batch, heads, past, size], optionally
+    `attention_mask` and `position_ids`; outputs `logits`, `present.N.key` and `.value`.
+
+    Args:
+        model: A path, the bytes of a file, or an onnx.ModelProto.
+        ctx: The context that runs it.
+        length: Number of tokens that each text has room for.
+        slots: Number of texts in the caches at once; others wait.
+
+    Raises:
+        ValidationError: The model is no decoder with caches; the message lists what it lacks. Or
+            `length` or `slots` is out of range.
+        NotSupportedError: The same as of `load`.
+        DataError: The same as of `load`.
+        OperationError: There is no memory for the caches.
+
+    Source: webnn_py, spec/execution.md, "Decoders".
+    """
+    for name, value in (("length", length), ("slots", slots)):
+        if convert.unsigned(value, f"load_decoder: {name}") < 1:
+            raise ValidationError(f"load_decoder: {name}: got {value}, expected at least 1")
+    _importer()
+    importing: Any = importlib.import_module("webnn_py.onnx.decoder_import")
+    decoder: MLDecoder = importing.loaded(model, ctx, int(length), int(slots))
+    return decoder
 
 
 def to_onnx(graph: MLGraph) -> Any:

@@ -1,0 +1,411 @@
+"""MLDecoder: a language model that many clients generate text with at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.awaited import run_blocking
+from webnn_py.api.compiled import compiled_of
+from webnn_py.api.decoding.layout import DecoderLayout, layout_of
+from webnn_py.api.decoding.sampling import Adjust, Sampler, SamplingOptions, calls_with_ids
+from webnn_py.api.decoding.scheduler import Row, Scheduler
+from webnn_py.api.decoding.sequence import MLSequence, TokenLimits
+from webnn_py.api.decoding.token_stream import TokenStream
+from webnn_py.api.graph import MLGraph
+from webnn_py.core import convert
+from webnn_py.core.completion import check_interrupts_nothing, check_may_block
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.pickling import Unpicklable
+from webnn_py.ir import Array
+
+
+class MLDecoder(Unpicklable, Suggesting):
+    """A language model with its caches, which clients of any thread or event loop share.
+
+    `webnn_py.onnx.load_decoder` makes one from an ONNX model, `MLDecoder.from_graph` from a graph.
+    Each client has a row of the caches; one run reads the next token of all of them. Ids go in and
+    come out, texts are the matter of a tokenizer.
+
+    Source: webnn_py, spec/execution.md, "Decoders".
+    """
+
+    def __init__(self, layout: DecoderLayout, length: int | None = None, slots: int = 8) -> None:
+        session = compiled_of(layout.graph).session
+        self._layout = layout
+        self._session = session
+        self._length = layout.keys if length is None else length
+        self._limits = TokenLimits(layout.vocabulary, self._length)
+        self._slots = slots if layout.batch is None else layout.batch
+        self._scheduler = Scheduler(session, layout, self._slots)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: MLGraph,
+        *,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        slots: int = 8,
+    ) -> MLDecoder:
+        """Make a decoder from a graph that reads tokens and keeps its keys and values in caches.
+
+        The graph writes the new keys behind those of each row and leaves the others as they are.
+
+        Args:
+            graph: A graph with an open batch, or one of the size `slots`; and with an open number
+                of new tokens, or one. Caches are [batch, heads, length, size].
+            inputs: Names of the graph's inputs by role: "ids" [batch, new], "caches" (a list), and
+                where the graph has them "mask" [batch, length] (1 for keys up to the last new one)
+                or [batch, length + new] (the new keys behind the whole cache), "positions" [batch,
+                new], "lengths" [batch] (keys before the step) and "last" [1] (new - 1).
+            outputs: Names of the graph's outputs: "logits" [batch, new, vocabulary] or [batch,
+                vocabulary], and "caches" (a list in the order of the inputs).
+            slots: Number of rows, if the batch is open.
+
+        Raises:
+            ValidationError: A role or name is unknown or missing, or a shape or data type is
+                unsuitable.
+            InvalidStateError: The graph is destroyed.
+            OperationError: There is no memory for the caches.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Decoders".
+        """
+        count = convert.unsigned(slots, "option 'slots'")
+        if count < 1:
+            raise ValidationError(f"option 'slots': got {count}, expected at least 1")
+        return cls(layout_of(graph, inputs, outputs), slots=count)
+
+    @property
+    def length(self) -> int:
+        """Return the number of tokens that a row has room for."""
+        return self._length
+
+    @property
+    def slots(self) -> int:
+        """Return the number of rows, which is that of texts in the caches at once."""
+        return self._slots
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of tokens that the logits rate."""
+        return self._layout.vocabulary
+
+    @property
+    def graph(self) -> MLGraph:
+        """Return the graph that reads tokens."""
+        return self._layout.graph
+
+    def generate_sync(
+        self,
+        ids: Any,
+        *,
+        max_tokens: int | None = None,
+        stop: int | Iterable[int] = (),
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int | None = None,
+        logits: Any = None,
+    ) -> Iterator[int]:
+        """Generate the tokens that follow a prompt, each as soon as it is known.
+
+        The first token is computed when you ask for it, and a few ahead of you. Leaving the loop
+        ends the generation. While all slots are in use, it waits for one.
+
+        Args:
+            ids: Token ids of the prompt: integers, at least one.
+            max_tokens: Number of tokens at most; by default as many as the caches have room for.
+            stop: Tokens that end the text; they are not yielded.
+            temperature: Divisor of the logits; 0 takes the most likely token each time.
+            top_k: Draw from so many most likely tokens; 0 for all.
+            top_p: Draw from the most likely tokens that have this probability together.
+            repetition_penalty: Divisor of the positive logits of tokens that occurred, the prompt's
+                included, and factor of the negative ones.
+            seed: Seed of the draws; the same seed gives the same tokens. By default one from the
+                system.
+            logits: A function that returns the logits to use, given the logits (float32
+                [vocabulary]), and the ids so far if it needs two arguments; or a graph with one
+                input and one output of [1, vocabulary] or [vocabulary].
+
+        Yields:
+            Token ids.
+
+        Raises:
+            ValidationError: An option is out of range, an id is not in the vocabulary, or the
+                prompt is longer than the caches.
+            InvalidStateError: This thread is running an event loop, the decoder is destroyed, or
+                sequences hold all slots.
+            OperationError: The engine or the device failed.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Decoders".
+        """
+        sampler = self._sampler(temperature, top_k, top_p, repetition_penalty, seed, logits)
+        client = self._client(ids, max_tokens, stop, sampler)
+        check_may_block("generate_sync", "generate")
+        return client.tokens_sync()
+
+    def generate(
+        self,
+        ids: Any,
+        *,
+        max_tokens: int | None = None,
+        stop: int | Iterable[int] = (),
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int | None = None,
+        logits: Any = None,
+    ) -> AsyncIterator[int]:
+        """Generate tokens as `generate_sync` does, for `async for`, under asyncio or trio.
+
+        The event loop is never blocked. Cancelling the loop ends the generation; so does `aclose`
+        of what this returns, which a `break` leaves to the event loop.
+
+        Args:
+            ids: Token ids of the prompt: integers, at least one.
+            max_tokens: As of `generate_sync`, like all options.
+            stop: Tokens that end the text; they are not yielded.
+            temperature: Divisor of the logits; 0 takes the most likely token each time.
+            top_k: Draw from so many most likely tokens; 0 for all.
+            top_p: Draw from the most likely tokens that have this probability together.
+            repetition_penalty: Divisor of the positive logits of tokens that occurred.
+            seed: Seed of the draws; the same seed gives the same tokens.
+            logits: A function or a graph that changes the logits; called on the decoder's thread.
+
+        Yields:
+            Token ids.
+
+        Raises:
+            MLError: As `generate_sync`.
+
+        Source: webnn_py, spec/execution.md, "Decoders".
+        """
+        sampler = self._sampler(temperature, top_k, top_p, repetition_penalty, seed, logits)
+        return self._client(ids, max_tokens, stop, sampler).tokens()
+
+    def sequence(self) -> MLSequence:
+        """Return an empty text to feed with tokens, to cut off and to fork.
+
+        Raises:
+            InvalidStateError: The decoder is destroyed.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Decoders".
+        """
+        self._scheduler.check_open()
+        return MLSequence(self._scheduler, self._limits)
+
+    def destroy(self) -> None:
+        """Release the caches, and end all texts with an InvalidStateError. Harmless twice.
+
+        Source: webnn_py, spec/execution.md, "Decoders".
+        """
+        self._scheduler.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<MLDecoder of {self.vocabulary} tokens, {self.slots} slots of {self.length} tokens on"
+            f" {self._session.device_type}>"
+        )
+
+    def _sampler(
+        self,
+        temperature: Any,
+        top_k: Any,
+        top_p: Any,
+        repetition_penalty: Any,
+        seed: Any,
+        logits: Any,
+    ) -> Sampler:
+        return Sampler(
+            SamplingOptions(
+                convert.double(temperature, "option 'temperature'"),
+                convert.unsigned(top_k, "option 'top_k'"),
+                convert.double(top_p, "option 'top_p'"),
+                convert.double(repetition_penalty, "option 'repetition_penalty'"),
+                None if seed is None else convert.unsigned(seed, "option 'seed'"),
+                self._adjustment(logits),
+            )
+        )
+
+    def _adjustment(self, given: Any) -> Adjust | None:
+        """Return the function that changes the logits, as `logits` says."""
+        if given is None:
+            return None
+        if not isinstance(given, MLGraph):
+            if not callable(given):
+                raise ValidationError(
+                    f"option 'logits': got {shown(given)}, expected a function or an MLGraph"
+                )
+            return calls_with_ids(given)
+        compiled_of(given).check_usable(self._session, ValidationError)
+        (name, *more), (made, *others) = given.inputs, given.outputs
+        shape = given.inputs[name].shape
+        fits = shape in ((self.vocabulary,), (1, self.vocabulary))
+        if more or others or not fits or given.inputs[name].data_type != "float32":
+            raise ValidationError(
+                f"option 'logits': got {given!r}, expected a graph with one input and one output,"
+                f" float32[1,{self.vocabulary}]"
+            )
+
+        def adjust(logits: Array, ids: Sequence[int]) -> Array:
+            inputs = {name: np.ascontiguousarray(logits).reshape(shape)}
+            adjusted: Array = run_blocking(self._session, given, inputs, {})[made]
+            return adjusted
+
+        return adjust
+
+    def _client(self, ids: Any, max_tokens: Any, stop: Any, sampler: Sampler) -> _Client:
+        self._scheduler.check_open()
+        prompt = self._limits.ids(ids)
+        room = self._length - len(prompt) + 1  # the last token need not be read
+        most = room
+        if max_tokens is not None:
+            most = min(room, convert.unsigned(max_tokens, "option 'max_tokens'"))
+        ends = [stop] if isinstance(stop, (int, np.integer)) else convert_stop(stop)
+        return _Client(self._scheduler, prompt, most, frozenset(map(int, ends)), sampler)
+
+
+def convert_stop(stop: Any) -> list[int]:
+    """Return the tokens that end a text.
+
+    Raises:
+        ValidationError: They are no integers.
+    """
+    try:
+        tokens = list(stop)
+    except Exception:  # the object's own methods may raise any type
+        tokens = [None]
+    if not all(isinstance(token, (int, np.integer)) for token in tokens):
+        raise ValidationError(f"option 'stop': got {shown(stop)}, expected token ids")
+    return tokens
+
+
+class _Client:
+    """One generation.
+
+    Args:
+        scheduler: The decoder's scheduler.
+        prompt: Token ids.
+        most: Number of tokens to generate at most.
+        stop: Tokens that end the text.
+        sampler: Chooses the tokens.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        prompt: list[int],
+        most: int,
+        stop: frozenset[int],
+        sampler: Sampler,
+    ) -> None:
+        self._scheduler = scheduler
+        self._prompt = prompt
+        self._most = most
+        self._stop = stop
+        self._sampler = sampler
+
+    def tokens_sync(self) -> Iterator[int]:
+        """Yield the tokens, blocking this thread."""
+        if not self._most:
+            return
+        check_may_block("generate_sync", "generate")
+        check_interrupts_nothing("generate_sync")
+        stream, row = self._join()
+        try:
+            while (token := stream.take_sync()) is not None:
+                yield token
+        finally:
+            self._leave(row)
+
+    async def tokens(self) -> AsyncIterator[int]:
+        """Yield the tokens without blocking the event loop."""
+        if not self._most:
+            return
+        stream, row = self._join()
+        try:
+            while (token := await stream.take()) is not None:
+                yield token
+        finally:
+            self._leave(row)
+
+    def _join(self) -> tuple[TokenStream, Row]:
+        scheduler = self._scheduler
+        scheduler.check_open()
+        stream = TokenStream(scheduler.wake)
+        row = Row(is_ready=lambda: stream.has_room)
+        generation = _Generation(scheduler, stream, row, self._prompt, self._most, self._stop)
+
+        def begin() -> None:
+            generation.read(self._prompt, self._sampler)
+            scheduler.admit(row)
+
+        scheduler.send(begin)
+        return stream, row
+
+    def _leave(self, row: Row) -> None:
+        self._scheduler.send(functools.partial(self._scheduler.remove, row))
+
+
+class _Generation:
+    """State of a generation on the scheduler's thread.
+
+    Args:
+        scheduler: The scheduler.
+        stream: Receives the tokens.
+        row: The row of the caches.
+        prompt: Token ids.
+        left: Number of tokens to generate at most.
+        stop: Tokens that end the text.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        stream: TokenStream,
+        row: Row,
+        prompt: Sequence[int],
+        left: int,
+        stop: frozenset[int],
+    ) -> None:
+        self._scheduler = scheduler
+        self._stream = stream
+        self._row = row
+        self._ids = [*prompt]
+        self._left = left
+        self._stop = stop
+
+    def read(self, ids: Sequence[int], sampler: Sampler) -> None:
+        """Have tokens read, and the next one chosen from their logits."""
+        choose = functools.partial(self._choose, sampler)
+        self._row.read(ids, choose, self._fail)
+
+    def _choose(self, sampler: Sampler, logits: Array) -> None:
+        token = sampler.choose(logits, self._ids)
+        if token in self._stop:
+            self._end()
+            return
+        self._ids.append(token)
+        self._left -= 1
+        self._stream.put(token)
+        if self._left:
+            self.read([token], sampler)
+        else:
+            self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None = None) -> None:
+        self._scheduler.remove(self._row)
+        self._stream.end(error)

@@ -1,0 +1,150 @@
+"""Choice of the next token from logits: penalties, filters, and draws that a seed repeats."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+from webnn_py.ir import Array
+
+Adjust = Callable[[Array, Sequence[int]], Array]
+"""Function that returns new logits of [vocabulary], given the logits and the ids so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """Checked options of a generation.
+
+    Attributes:
+        temperature: Divisor of the logits; 0 takes the most likely token.
+        top_k: Number of most likely tokens to draw from; 0 for all.
+        top_p: Smallest probability that the tokens to draw from have together.
+        repetition_penalty: Divisor of positive logits of tokens so far, factor of negative ones.
+        seed: Seed of the draws; None for one from the system.
+        adjust: Changes the logits before anything else; None for no change.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    adjust: Adjust | None = None
+
+    def __post_init__(self) -> None:
+        for name, fits, expected in (
+            ("temperature", 0 <= self.temperature < np.inf, "a finite number from 0"),
+            ("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1"),
+            ("repetition_penalty", 0 < self.repetition_penalty < np.inf, "a number above 0"),
+        ):
+            if not fits:
+                raise ValidationError(
+                    f"option {name!r}: got {shown(getattr(self, name))}, expected {expected}"
+                )
+
+
+class Sampler:
+    """Chooses the tokens of one generation.
+
+    Args:
+        options: The options.
+    """
+
+    def __init__(self, options: SamplingOptions) -> None:
+        self._options = options
+        self._random = np.random.default_rng(options.seed)
+
+    def choose(self, logits: Array, ids: Sequence[int]) -> int:
+        """Return the next token.
+
+        Args:
+            logits: Logits of the next token, float32 [vocabulary]; not changed.
+            ids: The ids so far, those of the prompt included.
+
+        Raises:
+            ValidationError: The user's function returned no logits of this shape.
+        """
+        options = self._options
+        if options.adjust is not None:
+            logits = _checked(options.adjust(logits.copy(), ids), logits)
+        if options.repetition_penalty != 1 and len(ids):
+            logits = penalized(logits, ids, options.repetition_penalty)
+        if options.temperature == 0:
+            return int(logits.argmax())
+        tokens, chances = filtered(logits, options.temperature, options.top_k, options.top_p)
+        ends = np.cumsum(chances)
+        place = int(np.searchsorted(ends, self._random.random() * ends[-1], side="right"))
+        return int(tokens[min(place, len(tokens) - 1)])
+
+
+def _checked(made: Any, logits: Array) -> Array:
+    """Return the result of the user's function as an array of float32."""
+    array = np.asarray(made)
+    if array.size != logits.size or array.dtype.kind != "f":
+        raise ValidationError(
+            f"option 'logits': the function returned {array.dtype}{list(array.shape)}, expected"
+            f" float32{list(logits.shape)}"
+        )
+    return array.reshape(logits.shape).astype(np.float32, copy=False)
+
+
+def penalized(logits: Array, ids: Sequence[int], penalty: float) -> Array:
+    """Return logits that make tokens that occurred less likely.
+
+    Source: Keskar et al., "CTRL", 2019, section 4.1, with the sign rule that is in use since.
+    """
+    seen = np.unique(np.asarray(ids, np.int64))
+    values = logits[seen]
+    changed = logits.copy()
+    changed[seen] = np.where(values > 0, values / penalty, values * penalty)
+    return changed
+
+
+def filtered(logits: Array, temperature: float, top_k: int, top_p: float) -> tuple[Array, Array]:
+    """Return the tokens to draw from, the most likely first, and their probabilities.
+
+    `top_k` is applied before `top_p`. Equal logits are ordered by token.
+    """
+    scaled = logits.astype(np.float64) / temperature
+    count = min(top_k or len(scaled), len(scaled))
+    if count < len(scaled):
+        least = np.partition(scaled, len(scaled) - count)[len(scaled) - count]
+        tokens = np.flatnonzero(scaled >= least)
+    else:
+        tokens = np.arange(len(scaled))
+    tokens = tokens[np.argsort(-scaled[tokens], kind="stable")][:count]
+    chances = np.exp(scaled[tokens] - scaled[tokens[0]])
+    chances /= chances.sum()
+    if top_p < 1:
+        before = np.cumsum(chances) - chances
+        kept = max(1, int(np.count_nonzero(before < top_p)))
+        tokens, chances = tokens[:kept], chances[:kept]
+    return tokens, chances
+
+
+def calls_with_ids(function: Callable[..., Any]) -> Adjust:
+    """Return a function of logits, or of logits and ids, as a function of both.
+
+    Raises:
+        ValidationError: It takes neither one nor two positional arguments.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins may have none
+        return lambda logits, ids: function(logits)
+    for count in (1, 2):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return function if count == 2 else lambda logits, ids: function(logits)
+    raise ValidationError(
+        f"option 'logits': got {shown(function)}, expected a function of the logits, or of the"
+        " logits and the ids so far"
+    )
