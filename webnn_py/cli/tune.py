@@ -11,6 +11,7 @@ from typing import Any
 
 from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
+from webnn_py.api.ml import GPU_ENGINES
 from webnn_py.api.session import Session
 from webnn_py.cli.models import DEVICES, Loaded, add_model, load, open_context
 from webnn_py.cli.printing import (
@@ -21,6 +22,7 @@ from webnn_py.cli.printing import (
     print_table,
 )
 from webnn_py.cli.progress import Progress
+from webnn_py.core.errors import ValidationError
 from webnn_py.engines.registry import fastest_engine
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.tuning import Tuning, tune
@@ -31,12 +33,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_model(parser)
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="what is tuned for it")
+    parser.add_argument(
+        "--engine", choices=GPU_ENGINES, default="auto", help="the library of a GPU: wgpu or Dawn"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the results; return the exit status."""
     if options.device == "gpu":
         return _tune_tiles(options)
+    if options.engine != "auto":
+        raise ValidationError(f"engine {options.engine!r} runs on GPUs: it needs --device gpu")
     engine = fastest_engine({}, anew=True)
     with MLContext(Session(engine, "cpu")) as context:
         loaded = load(options, context)
@@ -51,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tune_tiles(options: argparse.Namespace) -> int:
-    with open_context("gpu", "auto") as context:
+    with open_context("gpu", options.engine) as context:
         loaded = load(options, context)
         executable = _executable(loaded)
         with (

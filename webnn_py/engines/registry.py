@@ -33,6 +33,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("ov", "vino"), "openvino"),
     **dict.fromkeys(("numpy", "cpu"), FALLBACK),
     **dict.fromkeys(("wgpu", "cuda", "vulkan"), "webgpu"),
+    "wgpudawn": "dawn",
 }
 """Engine names by other common names, for suggestions in messages."""
 RESERVED = ("auto", "fastest", "webgpu", "dawn")

@@ -50,6 +50,10 @@ def test_open_dimensions_are_to_be_given(doubling: str, capsys: pytest.CaptureFi
     assert told(capsys, "tune", doubling, "--shape", "batch=3")["seconds"]
 
 
+def test_an_engine_of_gpus_needs_one(network: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "needs --device gpu" in refused(capsys, "tune", network, "--engine", "dawn")
+
+
 def test_tiles_are_tuned_on_gpus(
     network: str,
     gpu: MLContext,
@@ -67,7 +71,7 @@ def test_tiles_are_tuned_on_gpus(
     assert "conv2d" in out
     assert "before" in out
     assert "remembered" in out
-    found = told(capsys, "tune", network, "--device", "gpu")
+    found = told(capsys, "tune", network, "--device", "gpu", "--engine", "webgpu")
     assert found["kept"]
     assert found["device"] == gpu.device.adapter.info["device"]
     assert (found["before"], found["after"]) == (3, 2)

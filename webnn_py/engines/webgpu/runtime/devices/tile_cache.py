@@ -11,6 +11,7 @@ from typing import Any
 from webnn_py._version import __version__
 from webnn_py.core import cache
 from webnn_py.engines.webgpu.program.storage import NO_TILES, Features
+from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_of
 
 KIND = "tiles"
 
@@ -30,6 +31,7 @@ def remember_tiles(adapter: Any, features: Features, tiles: Mapping[str, str]) -
 
 
 def key_of(adapter: Any, features: Features) -> str:
-    """Return the cache key: this version, the adapter with its driver, and the features in use."""
+    """Return the cache key: this version, the library, the adapter, and the features in use."""
     info = sorted((name, str(value)) for name, value in dict(adapter.info).items())
-    return f"{__version__}\n{info}\n{replace(features, tiles=NO_TILES)}"
+    library = implementation_of(adapter).NAME
+    return f"{__version__}\n{library}\n{info}\n{replace(features, tiles=NO_TILES)}"
