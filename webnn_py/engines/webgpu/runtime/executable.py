@@ -25,6 +25,7 @@ from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
+from webnn_py.engines.webgpu.runtime.webgpu_api import names_of
 
 _ARRAYS = {np.ndarray}
 _MADE = {np.ndarray, type(None)}
@@ -146,16 +147,14 @@ class WebGPUExecutable(DeviceExecutable):
 
 
 def _key(resources: Sequence[Any]) -> Hashable:
-    """Return a key of these very objects and of no later ones; None if they have none.
+    """Return a key of these very buffers and of no later ones; None if others are among them.
 
     A weak reference never equals one to another object, even where that has the same address.
     """
-    try:
-        key = tuple([given if given is None else weakref.ref(given) for given in resources])
-        hash(key)
-    except TypeError:  # tensors' memory has no weak references, and arrays no hash
-        return None
-    return key
+    for given in resources:
+        if given is not None and "GPUBuffer" not in names_of(type(given)):
+            return None
+    return tuple([given if given is None else weakref.ref(given) for given in resources])
 
 
 class ProgramExecutable:
