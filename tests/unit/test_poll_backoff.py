@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from webnn_py.core.lru_cache import LRUOwners
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
 from webnn_py.engines.webgpu.runtime.poll_backoff import MIN_LATENCY_SECONDS, NEAR, LatencyEstimate
@@ -43,8 +42,8 @@ def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float])
 
 def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
     policy = RunPolicy()
-    device: Any = SimpleNamespace(recorded_ahead=LRUOwners(1), policy=policy)
-    whole = RunPrerecorder(device).whole_latency
+    source: Any = SimpleNamespace(gpu=SimpleNamespace(policy=policy))
+    whole = RunPrerecorder(source).whole_latency
     for seconds in (1e-4, 10.0, 10.0):
         waited(whole, clock, seconds)
     assert 1e-4 < whole.seconds < policy.tiny_run_seconds

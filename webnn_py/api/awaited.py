@@ -120,22 +120,23 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         """
         try:
             session = self._session
-            waits = points(sync)
+            waits = () if isinstance(sync, tuple) and not sync else points(sync)
             compiled = compiled_of(graph)
             executables = compiled.check_usable(session)
             signature, sizes = compiled.fixed(inputs)
-            batching = self._batching
-            if batching is not None:
-                check_name(dict(sizes), batching.name, "option 'batch'")
-                given = self._given(compiled, signature, inputs, outputs)
-                alone = functools.partial(self._compile_first, executables, signature, sizes)
-                run = self._joined(batching, compiled, executables, alone, sizes, given, waits)
-            elif (prepared := executables.find(sizes)) is not None:
-                given = self._given(compiled, signature, inputs, outputs, private=False)
-                run = self._run(prepared.executable, signature, given, waits)
-            else:
-                given = self._given(compiled, signature, inputs, outputs)
-                run = self._compile_first(executables, signature, sizes, given, waits)
+            with session.queue.loss():
+                batching = self._batching
+                if batching is not None:
+                    check_name(dict(sizes), batching.name, "option 'batch'")
+                    given = self._given(compiled, signature, inputs, outputs)
+                    alone = functools.partial(self._compile_first, executables, signature, sizes)
+                    run = self._joined(batching, compiled, executables, alone, sizes, given, waits)
+                elif (prepared := executables.find(sizes)) is not None:
+                    given = self._given(compiled, signature, inputs, outputs, private=False)
+                    run = self._run(prepared.executable, signature, given, waits)
+                else:
+                    given = self._given(compiled, signature, inputs, outputs)
+                    run = self._compile_first(executables, signature, sizes, given, waits)
             return promising(run, given, waits) if waits else run
         except Exception as error:
             return raised(error)
@@ -152,10 +153,9 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         session = self._session
         if session.device is None:
             return signature.on_host(session, inputs, outputs, private=True)
-        with session.queue.loss():
-            bound = compiled.bound
-            places = bound.constants.places
-            return signature.on_device(session, inputs, outputs, bound, places, private=private)
+        bound = compiled.bound
+        places = bound.constants.places
+        return signature.on_device(session, inputs, outputs, bound, places, private=private)
 
     def _run(
         self, executable: Executable, signature: Signature, given: Arguments, waits: Points
@@ -167,9 +167,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 return computed(session, executable, given.hand_over(), signature.made)
             run = _started(signature, given.outputs, executable, given.hand_over())
         else:
-            with session.queue.loss():
-                run = executable.start(given.hand_over(), given.outputs)
-                run.read_inputs()
+            run = executable.start(given.hand_over(), given.outputs)
+            run.read_inputs()
         return finished(session, run, given, waits)
 
     async def _joined(
@@ -240,8 +239,12 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             if waits or given.on_tensors or given.writes_given or self._reads_device(given):
                 start = functools.partial(_started, signature, given.outputs)
                 return await in_turn(session, given, waits, compile_it, start)
-            return await self._run(await session.await_builder(compile_it), signature, given, waits)
-        return await self._run(prepared.executable, signature, given, waits)
+            executable = await session.await_builder(compile_it)
+        else:
+            executable = prepared.executable
+        with session.queue.loss():
+            run = self._run(executable, signature, given, waits)
+        return await run
 
     def _reads_device(self, given: Arguments) -> bool:
         """Whether an input is a resource of the device."""

@@ -37,7 +37,8 @@ async def finished(
 ) -> dict[str, Any]:
     """Submit a run, await it, and return its outputs by name."""
     with session.queue.loss():
-        session.check_alive()
+        if not session.alive:
+            session.check_alive()
         await _wait(session, run, given, waits)
     return given.results(run.results())
 

@@ -62,6 +62,7 @@ class Session:
         room: Cache limits for the sets of sizes that each graph stays compiled for.
 
     Attributes:
+        device: Device whose resources the engine accepts, or None.
         workers: Number of worker threads.
         leaves_interpreter: Whether runs release the GIL while they compute.
         alone: Cache of single-threaded executables, for when several threads compute.
@@ -80,6 +81,7 @@ class Session:
         room: CacheLimits = DEFAULT_ROOM,
     ) -> None:
         self.engine = engine
+        self.device = engine.device
         self.room = room
         self.workers = workers
         self.device_type: MLDeviceType = device_type
@@ -109,11 +111,6 @@ class Session:
         self.compiler = GraphCompiler(engine, fallback, self.queue.loss())
         self.queue.loss().on_lost = functools.partial(_lose, weakref.ref(self))
         _SESSIONS.add(self)
-
-    @property
-    def device(self) -> Any:
-        """Return the device whose resources the engine accepts, or None."""
-        return self.engine.device
 
     def begin_threads(self) -> None:
         """Start the threads that an event loop submits work to; see `Workers.begin`."""
@@ -248,7 +245,8 @@ class Session:
         afterwards: Run | None = None,
     ) -> None:
         try:
-            self.check_alive()
+            if not self.alive:
+                self.check_alive()
             workers.submit(work, fail, afterwards)
         except ContextLostError as error:
             fail(error)

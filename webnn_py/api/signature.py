@@ -247,7 +247,6 @@ class Signature:
         ]
         return Arguments(arrays, targets, given, self._output_names, reads, writes)
 
-    @convert_memory_errors
     def on_device(
         self,
         session: Session,
@@ -278,6 +277,20 @@ class Signature:
             plain = host_arrays.plain_arrays(inputs, self.read)
             if plain:
                 return Arguments(plain, self._none, self._none, self._output_names, (), ())
+        return self._any_on_device(session, inputs, outputs, bound, places, recorded, private)
+
+    @convert_memory_errors
+    def _any_on_device(
+        self,
+        session: Session,
+        inputs: object,
+        outputs: object,
+        bound: BoundInputs,
+        places: Mapping[str, Any],
+        recorded: bool,
+        private: bool,
+    ) -> Arguments:
+        """Do as `on_device` for arguments of any kinds."""
         read, write = _mappings(inputs, {} if outputs is None and not recorded else outputs)
         self._check_names(read, write, bound, DataError, places)
         if recorded:

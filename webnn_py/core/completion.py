@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from webnn_py.core.errors import InvalidStateError, OperationError
 from webnn_py.core.exit_guard import stop_daemon
-from webnn_py.core.thread_priority import shorten_slice
+from webnn_py.core.thread_priority import THREAD, shorten_slice
 
 T = TypeVar("T")
 
@@ -137,7 +137,8 @@ class Completion(Generic[T]):
 
     async def _arrival(self) -> None:
         """Wait until resolved, whether with a result or an error."""
-        shorten_slice()
+        if not THREAD.has_short_slice:
+            shorten_slice()
         waiter = Waiter()
         self.on_done(waiter.end)
         try:

@@ -44,23 +44,30 @@ _TASKS = Path("/proc/self/task")
 _NUMBERS = itertools.count()
 
 
-class _State(threading.local):
+class _Thread(threading.local):
+    """What is known of this thread.
+
+    Attributes:
+        may_lower: Whether it may lower its priority.
+        has_short_slice: Whether it has short slices, which new threads inherit.
+    """
+
     may_lower = False
     has_short_slice = False
 
 
-_state = _State()
+THREAD = _Thread()
 
 
 def enable() -> None:
     """Let this thread lower its priority after long work; it must be the package's own."""
-    _state.may_lower = True
+    THREAD.may_lower = True
 
 
 def note_duration(seconds: float) -> None:
     """Note how long work of this thread takes; lower its priority if that is long."""
-    if seconds >= LONG_RUN_SECONDS and _state.may_lower:
-        _state.may_lower = False
+    if seconds >= LONG_RUN_SECONDS and THREAD.may_lower:
+        THREAD.may_lower = False
         lower_priority()
 
 
@@ -92,15 +99,10 @@ def shorten_slice() -> None:
     Its share of the cores stays the same. It does nothing if the thread has a chosen scheduling
     policy, and on other systems.
     """
-    if _state.has_short_slice:
+    if THREAD.has_short_slice:
         return
-    _state.has_short_slice = True
+    THREAD.has_short_slice = True
     _set_own_slice(SHORT_SLICE_NS)
-
-
-def has_short_slice() -> bool:
-    """Whether this thread has short slices, which new threads inherit."""
-    return _state.has_short_slice
 
 
 def reset_slice() -> None:

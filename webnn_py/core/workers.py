@@ -143,7 +143,7 @@ class Workers:
         name = f"{self._name}_{len(self._threads)}"
         # A daemon: Python joins other threads before it calls `_finish_all`, which ends these. The
         # thread refers to this object, so that `_finish_all` finds workers without an owner too.
-        inherits = thread_priority.has_short_slice()
+        inherits = thread_priority.THREAD.has_short_slice
         thread = threading.Thread(target=self._run_all, args=(inherits,), name=name, daemon=True)
         self._threads.append(thread)
         try:
@@ -171,7 +171,8 @@ class Workers:
                 work()
             except BaseException as error:
                 fail(error)
-            thread_priority.note_duration(time.perf_counter() - begun)
+            if self._computes:
+                thread_priority.note_duration(time.perf_counter() - begun)
             del item, work, fail  # free them while this thread waits
             with self._lock:
                 self._done += 1

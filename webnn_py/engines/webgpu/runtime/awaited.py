@@ -25,7 +25,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -36,11 +36,17 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import AwaitedRun
-from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun
+from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun, Traffic
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
-from webnn_py.engines.webgpu.runtime.prerecord import RunCommands, RunPrerecorder
+from webnn_py.engines.webgpu.runtime.prerecord import (
+    RecordingTime,
+    RunCommands,
+    RunPrerecorder,
+    TimeBeforeEnd,
+    TimeWhileIdle,
+)
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping
@@ -70,7 +76,8 @@ class AwaitedDeviceRun(AwaitedRun):
         loaded: The graph or program.
         prerecorder: Records its runs before they are asked for, and knows how long they take.
         recorder: Of the context.
-        dispatch: Where inputs and outputs lie, and what is recorded before and after.
+        run: Where inputs and outputs lie, and what is recorded before and after.
+        traffic: Its host-device transfers.
         outputs: For each output the user's array or resource, or None; and its descriptor.
     """
 
@@ -79,15 +86,16 @@ class AwaitedDeviceRun(AwaitedRun):
         loaded: LoadedGraph | LoadedProgram,
         prerecorder: RunPrerecorder,
         recorder: Recorder,
-        dispatch: BoundRun,
+        run: BoundRun,
+        traffic: Traffic,
         outputs: Sequence[tuple[Any, Descriptor]],
     ) -> None:
         super().__init__()
-        gpu, policy, traffic = loaded.gpu, loaded.gpu.policy, dispatch.traffic
+        gpu, policy = loaded.gpu, loaded.gpu.policy
         self._gpu, self._policy = gpu, policy
         self._loaded = loaded
         self._recorder = recorder
-        self._dispatch = dispatch
+        self._bound = run
         self._driver = Driver.READER
         can_prerecord = traffic.only and traffic.result_bytes <= policy.prerecorded_result_bytes
         self._prerecorder = prerecorder if can_prerecord else None
@@ -99,7 +107,7 @@ class AwaitedDeviceRun(AwaitedRun):
             and 0 < prerecorder.whole_latency.seconds < policy.tiny_run_seconds
         )
         # Tiny inputs go through the device's queue: mapping a buffer again takes as long.
-        mapped = traffic.inputs if gpu.uploads.is_available and not self._may_be_tiny else ()
+        mapped = traffic.inputs if gpu.webgpu.WAITING.is_available and not self._may_be_tiny else ()
         self._inputs: SizedBuffers = () if is_large else mapped
         self._large_inputs: SizedBuffers = mapped if is_large else ()
         self._large_sources: list[Any] = []  # the mapped buffers that hold the large inputs
@@ -121,14 +129,16 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def read_inputs(self) -> None:
         """Write the inputs where a prerecorded run reads them, or copy them."""
-        run, gpu = self._dispatch, self._gpu
+        run, gpu = self._bound, self._gpu
         if not self._may_be_tiny:
-            with device_errors("uploading a graph's inputs"):
+            try:
                 if self._commands is None:
                     self._commands = self._take_prerecorded(may_record=self._is_short_and_next)
                 sizes = [size for _, size in self._large_inputs]
                 if sizes and gpu.uploads.have(sizes):
                     self._write_large_inputs()  # else the worker does: making them takes long
+            except BaseException as error:
+                raise told(error, "uploading a graph's inputs") from error.__cause__
         run.uploads = [(buffer, aligned_copy(contents)) for buffer, contents in run.uploads]
 
     @property
@@ -152,7 +162,7 @@ class AwaitedDeviceRun(AwaitedRun):
                 return None
             commands.record()
         if commands is not None and commands.takes_inputs:
-            run = self._dispatch
+            run = self._bound
             commands.upload([contents for _, contents in run.uploads])
             run.uploads = []
         return commands
@@ -176,17 +186,15 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def _new_commands(self, inputs: SizedBuffers = ()) -> RunCommands:
         """Return commands of which nothing is recorded."""
-        run, known = self._dispatch, self._prerecorder
-        pieces = known.pieces if known is not None else ()
-        pieces = pieces or self._loaded.commands(run.places).pieces
+        run, known = self._bound, self._prerecorder
         if known is not None:
-            known.pieces = pieces
-        return RunCommands(self._gpu, run, pieces, inputs)
+            return known.new_commands(run, inputs)
+        return RunCommands(self._gpu, run, self._loaded.commands(run.places).pieces, inputs)
 
     def _write_large_inputs(self) -> None:
         """Write large inputs into mapped buffers, for one run at a time."""
-        run, uploads = self._dispatch, self._gpu.uploads
-        if self._large_inputs and run.uploads and uploads.are_for(self):
+        run, uploads = self._bound, self._gpu.uploads
+        if run.uploads and uploads.are_for(self):
             self._large_sources = [uploads.take(size) for _, size in self._large_inputs]
             contents = [array for _, array in run.uploads]
             uploads.write(zip(self._large_sources, contents, strict=True))
@@ -219,7 +227,7 @@ class AwaitedDeviceRun(AwaitedRun):
             self._may_be_tiny
             and not gpu.owes_turn
             and self._is_read_on_loop
-            and bool(self._dispatch.downloads)
+            and bool(self._bound.downloads)
             and gpu.life.is_idle
             and not gpu.submit_lock.locked()
             and self._recorder.batch.empty
@@ -250,7 +258,7 @@ class AwaitedDeviceRun(AwaitedRun):
             return
         if commands.steps_left > self._max_steps_left:
             return
-        if self._dispatch.uploads or self._large_sources or not self._recorder.batch.empty:
+        if self._bound.uploads or self._large_sources or not self._recorder.batch.empty:
             return
         if not gpu.submit_lock.acquire(blocking=False):
             return
@@ -258,7 +266,7 @@ class AwaitedDeviceRun(AwaitedRun):
             follows_another = self._follows_another
             self._recorder.pending.add_result(self.done, self.cancellation)
             with device_errors("submitting a graph"):
-                commands.submit(self._loaded.in_pieces)
+                commands.submit(self._loaded)
             self._is_submitted = True
             self._max_late_seconds = self._policy.late_seconds if follows_another else 0.0
             if self._is_read_on_loop and commands.results:
@@ -288,28 +296,31 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def _submit(self) -> RunCommands:
         """Record what is not recorded yet, and submit, unless the run was cancelled."""
-        gpu, run = self._gpu, self._dispatch
+        gpu, run, recorder = self._gpu, self._bound, self._recorder
         self.cancellation.check()
-        self._recorder.pending.add_result(self.done, self.cancellation)
+        recorder.pending.add_result(self.done, self.cancellation)
         self._begun_at = time.monotonic()
         # Resources of the user are written from now on. Else a cancelled await need not wait for
         # the driver, which may take as long as the work before.
         section = self.cancellation if run.written else contextlib.nullcontext()
-        with device_errors("submitting a graph"):
-            if self._driver is not Driver.LOOP_AT_ONCE:  # else the batch is empty
-                self._recorder.submit_recorded()
+        try:
+            if not (recorder.batch.empty or self._driver is Driver.LOOP_AT_ONCE):
+                recorder.submit_recorded()
             with gpu.submit_lock, gpu.life, section:
                 if run.written:
                     self.cancellation.check()
                 if run.given:
                     run.check_usable()
                 commands = self._commands or self._take_prerecorded() or self._new_commands()
-                self._write_large_inputs()
+                if self._large_inputs:
+                    self._write_large_inputs()
                 for buffer, contents in run.uploads:
                     gpu.webgpu.write_buffer(gpu.queue, buffer, 0, contents)
                 if self._large_sources:
                     commands.submit_upload(self._large_sources, self._large_inputs)
-                commands.submit(self._loaded.in_pieces)
+                commands.submit(self._loaded)
+        except BaseException as error:
+            raise told(error, "submitting a graph") from error.__cause__
         return commands
 
     # Submitted -> done
@@ -321,14 +332,10 @@ class AwaitedDeviceRun(AwaitedRun):
             self._read(commands)
             return
         ending = self._ending_of(commands, known)
-
-        def is_time(seconds: float) -> bool:
-            if ending.left > max(seconds, self._policy.wake_seconds):
-                return True
-            return handoff is None and not seconds and not ending.look()
-
         if self._has_run_before:
-            self._record_next(is_time)
+            end = ending.expected_at
+            goes_on = (lambda: not ending.look()) if handoff is None else (lambda: False)
+            self._record_next(TimeBeforeEnd(end - self._policy.wake_seconds, end, goes_on))
         if handoff is not None:
             ending.come_near()
             handoff.set_result(ending)
@@ -364,9 +371,8 @@ class AwaitedDeviceRun(AwaitedRun):
             may_record, latest = self._driver is Driver.LOOP, -2 * policy.wake_seconds
             while ending is not None and not (self.done.done or is_over) and ending.left > latest:
                 if may_record:
-                    is_time = functools.partial(self._is_time_on_loop, ending)
-                    threads = self._gpu.recorder
-                    may_record = self._record_next(is_time, policy.steps_per_turn, threads)
+                    left, threads = self._time_on_loop(ending), self._gpu.recorder
+                    may_record = self._record_next(left, policy.steps_per_turn, threads)
                 is_over = ending.look()
                 if not is_over:
                     await next_turn()
@@ -377,13 +383,12 @@ class AwaitedDeviceRun(AwaitedRun):
                 self._read_handed_over(ending, is_over)
         await self.done
 
-    def _is_time_on_loop(self, ending: Ending, seconds: float) -> bool:
-        """Whether to record what takes so many seconds before looking for the end."""
+    def _time_on_loop(self, ending: Ending) -> RecordingTime:
+        """Return the time to record before looking for the end."""
         assert self._prerecorder is not None
         late = 0.0 if self._prerecorder.is_recorded else self._max_late_seconds
-        if seconds:
-            late = min(late, self._policy.late_finish_seconds)
-        return ending.left + late > seconds
+        finish_late = min(late, self._policy.late_finish_seconds)
+        return TimeBeforeEnd(ending.expected_at + late, ending.expected_at + finish_late)
 
     def _read_handed_over(self, ending: Ending, is_over: bool) -> None:
         """Read back on this thread if the run is over, and have the worker record the next."""
@@ -403,19 +408,20 @@ class AwaitedDeviceRun(AwaitedRun):
     def prepare_next(self) -> None:
         """Record the next run on the worker, until another run begins."""
         if self._prerecorder is not None and self._has_run_before and self.done.done:
-            self._record_next(lambda seconds: self._gpu.in_flight.under_way == 0)
+            self._record_next(TimeWhileIdle(self._gpu))
 
     def _record_next(
         self,
-        is_time: Callable[[float], bool],
+        time_left: RecordingTime,
         max_steps: int = sys.maxsize,
         threads: Workers | None = None,
     ) -> bool:
         """Record the next run; see `RunPrerecorder.record`."""
-        assert self._prerecorder is not None
-        make = functools.partial(self._new_commands, self._inputs)
+        known = self._prerecorder
+        assert known is not None
+        make = functools.partial(known.new_commands, self._bound, self._inputs)
         try:
-            return self._prerecorder.record(make, is_time, max_steps, threads)
+            return known.record(make, time_left, max_steps, threads)
         except (MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
             return False  # whoever reads this run back is told what is wrong with the device
 
@@ -452,8 +458,8 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""
-        written = [*self._dispatch.written.values(), *self._user_arrays]
-        return [*map(region_of, self._dispatch.read)], [*map(region_of, written)]
+        written = [*self._bound.written.values(), *self._user_arrays]
+        return [*map(region_of, self._bound.read)], [*map(region_of, written)]
 
     def results(self) -> list[Any]:
         """The user's arrays and resources, and the arrays made for the other outputs."""
@@ -461,7 +467,7 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def release(self) -> None:
         """Drop copies of inputs, and what refers back to this run."""
-        self._dispatch.uploads = []
+        self._bound.uploads = []
         if not self._is_submitted:
             self._commands = None
         if self._large_inputs:

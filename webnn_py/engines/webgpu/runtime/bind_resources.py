@@ -89,7 +89,6 @@ class BoundRun:
         given: The user's buffers and textures, each with its role for messages.
         read: Memory ranges of the user's input resources.
         written: Memory ranges of the user's output resources, by name.
-        known: The cached `traffic`.
     """
 
     places: dict[Value, Binding] = field(default_factory=dict)
@@ -100,7 +99,6 @@ class BoundRun:
     given: list[tuple[Any, str]] = field(default_factory=list)
     read: list[Span] = field(default_factory=list)
     written: dict[str, MemoryLocation] = field(default_factory=dict)
-    known: Traffic | None = None
 
     def take(self, resource: Any, what: str) -> None:
         """Check a resource of the user and add it to the run."""
@@ -158,39 +156,15 @@ class BoundRun:
     @property
     def traffic(self) -> Traffic:
         """Return the host-device transfers."""
-        if self.known is None:
-            ours = {buffer for buffer, _ in self.uploads}
-            ours |= {place.buffer for place in self.downloads.values()}
-            recorded = self.before or self.after
-            inputs = [(buffer, contents.nbytes) for buffer, contents in self.uploads]
-            self.known = Traffic(
-                not recorded and ours.issuperset(place.buffer for place in self.places.values()),
-                inputs,
-                sum(size for _, size in inputs),
-                sum(place.size for place in self.downloads.values()),
-            )
-        return self.known
-
-
-class ArrayPlaces:
-    """The fixed bindings of a graph's runs from host arrays to host arrays.
-
-    Args:
-        run: One such run.
-    """
-
-    def __init__(self, run: BoundRun) -> None:
-        self._places, self._downloads = run.places, run.downloads
-        self._traffic = run.traffic
-
-    def run(self, inputs: Sequence[Array]) -> BoundRun:
-        """Return a run with the same bindings and other contents."""
-        uploads = [
-            (buffer, array if array.nbytes == size else padded_bytes(array, size))
-            for (buffer, size), array in zip(self._traffic.inputs, inputs, strict=True)
-        ]
-        return BoundRun(
-            self._places, uploads=uploads, downloads=self._downloads, known=self._traffic
+        ours = {buffer for buffer, _ in self.uploads}
+        ours |= {place.buffer for place in self.downloads.values()}
+        recorded = self.before or self.after
+        inputs = [(buffer, contents.nbytes) for buffer, contents in self.uploads]
+        return Traffic(
+            not recorded and ours.issuperset(place.buffer for place in self.places.values()),
+            inputs,
+            sum(size for _, size in inputs),
+            sum(place.size for place in self.downloads.values()),
         )
 
 

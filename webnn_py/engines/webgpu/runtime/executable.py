@@ -17,6 +17,7 @@ from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import bind_resources, profiling
 from webnn_py.engines.webgpu.runtime.awaited import AwaitedDeviceRun
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import are_usable
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.prerecord import RunPrerecorder
@@ -26,10 +27,34 @@ from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 from webnn_py.engines.webgpu.runtime.webgpu_api import names_of
+from webnn_py.ir import Array
 
 _ARRAYS = {np.ndarray}
 _MADE = {np.ndarray, type(None)}
 """Types of output arguments that are read back into host arrays, passed or new."""
+
+
+class ArrayPlaces:
+    """The fixed bindings of a graph's runs from host arrays to host arrays.
+
+    Args:
+        run: One such run.
+
+    Attributes:
+        traffic: The transfers of each run.
+    """
+
+    def __init__(self, run: bind_resources.BoundRun) -> None:
+        self._places, self._downloads = run.places, run.downloads
+        self.traffic = run.traffic
+
+    def run(self, inputs: Sequence[Array]) -> bind_resources.BoundRun:
+        """Return a run with the same bindings and other contents."""
+        uploads = [
+            (buffer, array if array.nbytes == size else padded_bytes(array, size))
+            for (buffer, size), array in zip(self.traffic.inputs, inputs, strict=True)
+        ]
+        return bind_resources.BoundRun(self._places, uploads=uploads, downloads=self._downloads)
 
 
 class WebGPUExecutable(DeviceExecutable):
@@ -43,8 +68,8 @@ class WebGPUExecutable(DeviceExecutable):
     def __init__(self, loaded: LoadedGraph, recorder: Recorder) -> None:
         self.loaded = loaded
         self.compiled = loaded.compiled
-        self.prerecorder = RunPrerecorder(loaded.gpu)
-        self._arrays: bind_resources.ArrayPlaces | None = None
+        self.prerecorder = RunPrerecorder(loaded)
+        self._arrays: ArrayPlaces | None = None
         self._made = [value for _, value in loaded.graph.outputs]
         self._input_names = [value.name for value in loaded.graph.inputs]
         self._output_names = [name for name, _ in loaded.graph.outputs]
@@ -56,12 +81,13 @@ class WebGPUExecutable(DeviceExecutable):
         if _ARRAYS.issuperset(map(type, inputs)) and _MADE.issuperset(map(type, outputs)):
             if self._arrays is None:
                 run = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
-                self._arrays = bind_resources.ArrayPlaces(run)
-            dispatch = self._arrays.run(inputs)
+                self._arrays = ArrayPlaces(run)
+            run, traffic = self._arrays.run(inputs), self._arrays.traffic
         else:
-            dispatch = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
+            run = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
+            traffic = run.traffic
         made = list(zip(outputs, self._made, strict=True))
-        return AwaitedDeviceRun(loaded, self.prerecorder, self._recorder, dispatch, made)
+        return AwaitedDeviceRun(loaded, self.prerecorder, self._recorder, run, traffic, made)
 
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
         """Measure a run, with one step per stored value, even if several kernels compute it."""
@@ -167,12 +193,12 @@ class ProgramExecutable:
 
     def __init__(self, program: LoadedProgram, recorder: Recorder) -> None:
         self.program = program
-        self.prerecorder = RunPrerecorder(program.gpu)
+        self.prerecorder = RunPrerecorder(program)
         self._recorder = recorder
 
     def release(self) -> None:
         """Release the device memory; the program cannot run afterwards."""
-        self.prerecorder = RunPrerecorder(self.program.gpu)
+        self.prerecorder = RunPrerecorder(self.program)
         self.program.release()
 
     @property
@@ -197,9 +223,11 @@ class ProgramExecutable:
             DataError: An argument does not fit; nothing has run.
         """
         program = self.program
-        dispatch = place_arguments(program, inputs, outputs, program.io_buffer)
+        run = place_arguments(program, inputs, outputs, program.io_buffer)
         written = [(outputs[a.name], a.descriptor) for a in program.plan.arguments if a.written]
-        return AwaitedDeviceRun(program, self.prerecorder, self._recorder, dispatch, written)
+        return AwaitedDeviceRun(
+            program, self.prerecorder, self._recorder, run, run.traffic, written
+        )
 
     def profile(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> RunTime:
         """Measure two runs on this thread, step by step and as a whole; arguments as in `start`."""

@@ -20,23 +20,30 @@ MIN_LATENCY_SECONDS = 1e-5
 """Lower bound of an estimate, as 0 stands for no estimate."""
 MAX_PAUSE_SECONDS = 2e-3
 """Longest pause between two polls; a small part of the time waited."""
-_yield_core: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
+yield_core: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
 """Give up this core between two polls: a software driver may need it for the work itself."""
 
 
-def pause(waited: float, expected: float = 0.0) -> None:
+def pause(waited: float, expected: float = 0.0) -> float:
     """Pause until the next poll is due.
 
     Args:
         waited: Seconds since the wait began.
         expected: Expected seconds of the whole wait; 0 if unknown.
+
+    Returns:
+        For how many seconds polls may follow with no more than `yield_core` between them.
     """
     left = expected - waited
-    if waited < SPIN_SECONDS or abs(left) < NEAR:
-        _yield_core()
-    else:
-        seconds = min(waited / 16, MAX_PAUSE_SECONDS)
-        time.sleep(min(seconds, left - NEAR) if left > 0 else seconds)
+    if abs(left) < NEAR:
+        yield_core()
+        return left + NEAR
+    if waited < SPIN_SECONDS:
+        yield_core()
+        return SPIN_SECONDS - waited
+    seconds = min(waited / 16, MAX_PAUSE_SECONDS)
+    time.sleep(min(seconds, left - NEAR) if left > 0 else seconds)
+    return 0.0
 
 
 class LatencyEstimate:

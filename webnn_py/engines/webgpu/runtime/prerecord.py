@@ -10,16 +10,89 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.poll_backoff import LatencyEstimate
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
-from webnn_py.ir import Array
+from webnn_py.engines.webgpu.runtime.webgpu_h.encoding import CommandBuffer
+from webnn_py.ir import Array, Value
+
+
+class Commands(Protocol):
+    """The commands of a run for fixed bindings."""
+
+    @property
+    def pieces(self) -> Sequence[Sequence[Encodable]]:
+        """Return them in pieces, each in steps."""
+
+
+class Source(Protocol):
+    """A graph or program on a device."""
+
+    @property
+    def gpu(self) -> Device:
+        """Return the device."""
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a piece may be submitted before the next one is recorded."""
+
+    def commands(self, places: Mapping[Value, Binding], /) -> Commands:
+        """Return the commands of a run for these bindings."""
+
+
+class RecordingTime(Protocol):
+    """Says how long the next run may be recorded."""
+
+    def allows(self, seconds: float) -> bool:
+        """Return whether there is time to finish commands in so many seconds; 0 for a step."""
+
+
+class TimeBeforeEnd:
+    """The time until the end of a run, which must be noticed in time.
+
+    Args:
+        until: When steps begin no more; seconds.
+        finished_by: When the next run's command buffer must be finished; seconds.
+        goes_on: Whether steps may begin all the same, as the run goes on.
+    """
+
+    __slots__ = ("_finished_by", "_goes_on", "_until")
+
+    def __init__(
+        self, until: float, finished_by: float, goes_on: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._until, self._finished_by, self._goes_on = until, finished_by, goes_on
+
+    def allows(self, seconds: float) -> bool:
+        """Return whether there is time to finish commands in so many seconds; 0 for a step."""
+        now = time.monotonic()
+        if seconds:
+            return now < self._until and now + seconds < self._finished_by
+        return now < self._until or self._goes_on()
+
+
+class TimeWhileIdle:
+    """The time until another run begins.
+
+    Args:
+        gpu: The device.
+    """
+
+    __slots__ = ("_in_flight",)
+
+    def __init__(self, gpu: Device) -> None:
+        self._in_flight = gpu.in_flight
+
+    def allows(self, seconds: float) -> bool:
+        """Return whether no run is in flight."""
+        return self._in_flight.under_way == 0
 
 
 class RunCommands:
@@ -99,12 +172,24 @@ class RunCommands:
 
     def record(self) -> None:
         """Record the next step, or finish the command buffer."""
+        self._record_step()
+
+    def _record_step(self) -> bool:
+        """Do as `record`; return whether a piece ends so."""
         if self._pass is None:
             self._begin()
-        if self._steps:
-            self._encode()
-        else:
-            self._command_buffer = _finish(self._gpu, self._close())
+        steps = self._steps
+        if not steps:
+            self._close()
+            self._command_buffer = self._finish()
+            return True
+        step = steps.popleft()
+        if step is not None:
+            step.encode(self._pass)
+        if steps and steps[0] is None:
+            steps.popleft()
+            return True
+        return step is None
 
     def finish_on(self, threads: Workers, latency: LatencyEstimate) -> None:
         """Finish the command buffer on one of `threads`, for which `submit` waits.
@@ -113,34 +198,28 @@ class RunCommands:
             threads: They finish it.
             latency: Learns how long that takes.
         """
-        encoder, finishing = self._close(), Completion[Any]()
+        self._close()
+        finishing = Completion[Any]()
 
         def finish() -> None:
             begun = time.monotonic()
-            commands = _finish(self._gpu, encoder)
+            commands = self._finish()
             latency.learn(time.monotonic() - begun)
             finishing.set_result(commands)
 
         threads.submit(finish, finishing.set_exception)
         self._finishing = finishing
 
-    def submit(self, in_pieces: bool) -> None:
-        """Record what is not recorded yet, and submit.
-
-        Args:
-            in_pieces: Submit each piece before the next one is recorded.
-        """
+    def submit(self, source: Source) -> None:
+        """Record what is not recorded yet, and submit; piece by piece if `source` allows that."""
         if self._sources:
             self._gpu.uploads.end_writing(self._sources)
         if self._finishing is not None:
             self._command_buffer = self._finishing.wait()
-        while self._steps:
-            if self._pass is None:
-                self._begin()
-            if self._encode() and self._steps and in_pieces:
-                self._submit(_finish(self._gpu, self._close()))
-        if self._command_buffer is None:
-            self.record()
+        while self._command_buffer is None:
+            if self._record_step() and self._steps and source.in_pieces:
+                self._close()
+                self._submit(self._finish())
         self._submit(self._command_buffer)
         self._submission = self._gpu.life.submissions
 
@@ -179,64 +258,60 @@ class RunCommands:
             gpu.uploads.copy(encoder, zip(self._sources, inputs, strict=True))
         self._pass = encoder.begin_compute_pass()
 
-    def _encode(self) -> bool:
-        """Record the next step; return whether a piece ends with it."""
-        step = self._steps.popleft()
-        if step is not None:
-            step.encode(self._pass)
-        if self._steps and self._steps[0] is None:
-            self._steps.popleft()
-            return True
-        return step is None
-
-    def _close(self) -> Any:
-        """End the pass and return the encoder; after the last step, record the readback."""
+    def _close(self) -> None:
+        """End the pass; after the last step, record the readback."""
         gpu, encoder = self._gpu, self._encoder
         self._pass.end()
-        self._encoder = self._pass = None
-        if not self._steps:
-            for record in self._after:
-                record(encoder)
-            self.results = [
-                (gpu.staging.copy(encoder, place), number)
-                for number, place in self._downloads.items()
-            ]
-            self.fence = None if self.results else gpu.staging.fence(encoder)
-        return encoder
+        self._pass = None
+        if self._steps:
+            return
+        for record in self._after:
+            record(encoder)
+        for number, place in self._downloads.items():
+            self.results.append((gpu.staging.copy(encoder, place), number))
+        self.fence = None if self.results else gpu.staging.fence(encoder)
+
+    def _finish(self) -> Any:
+        """Finish the command buffer and return it."""
+        encoder, self._encoder = self._encoder, None
+        commands = encoder.finish()
+        if not isinstance(commands, CommandBuffer):  # one of the library's own
+            self._gpu.webgpu.free_when_dropped(commands)
+        return commands
 
     def _submit(self, commands: Any) -> None:
         self._gpu.submit(commands)
         self.begun_at = self.begun_at or time.monotonic()
 
 
-def _finish(gpu: Device, encoder: Any) -> Any:
-    commands = encoder.finish()
-    if not gpu.webgpu.is_own(commands):
-        gpu.webgpu.free_when_dropped(commands)
-    return commands
-
-
 class RunPrerecorder:
     """Records runs of one graph that differ in their contents alone, before they are asked for.
 
+    Of a device's graphs, the most recently used keep recorded runs.
+
     Args:
-        gpu: The device, of whose graphs the most recently used keep recorded runs.
+        source: The graph or program.
 
     Attributes:
         latency: Seconds of a run from its submission on.
         whole_latency: Seconds with the submission, in which software drivers may compute.
         ended_at: When the last run ended; seconds.
-        pieces: The commands of a run, once they were asked for.
     """
 
-    def __init__(self, gpu: Device) -> None:
-        self._gpu = gpu
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._gpu = gpu = source.gpu
         self._recorded: list[RunCommands] = []
         self._finish_latency = LatencyEstimate()
         self.latency = LatencyEstimate()
         self.whole_latency = LatencyEstimate(gpu.policy.max_counted_seconds)
         self.ended_at = -math.inf
-        self.pieces: Sequence[Sequence[Encodable]] = ()
+        self._pieces: Sequence[Sequence[Encodable]] = ()
+
+    def new_commands(self, run: BoundRun, inputs: Sequence[tuple[Any, int]] = ()) -> RunCommands:
+        """Return commands of which nothing is recorded; arguments as of `RunCommands`."""
+        pieces = self._pieces = self._pieces or self._source.commands(run.places).pieces
+        return RunCommands(self._gpu, run, pieces, inputs)
 
     @property
     def is_recorded(self) -> bool:
@@ -254,7 +329,7 @@ class RunPrerecorder:
     def record(
         self,
         make: Callable[[], RunCommands],
-        is_time: Callable[[float], bool],
+        time_left: RecordingTime,
         max_steps: int = sys.maxsize,
         threads: Workers | None = None,
     ) -> bool:
@@ -262,14 +337,14 @@ class RunPrerecorder:
 
         Args:
             make: Makes the commands of a run, of which nothing is recorded.
-            is_time: Says whether there is time for what takes so many seconds; 0 for a step.
+            time_left: The time for it.
             max_steps: Steps to record.
             threads: They finish the command buffer if there is no time for that.
 
         Returns:
             Whether there is more to record, and was time for it.
         """
-        if not is_time(0):
+        if not time_left.allows(0):
             return False
         commands = self._unfinished(make)
         if commands is None:
@@ -277,7 +352,7 @@ class RunPrerecorder:
         has_time = True
         while max_steps and not commands.is_recorded:
             is_last = commands.is_encoded
-            has_time = is_time(self._finish_latency.seconds if is_last else 0)
+            has_time = time_left.allows(self._finish_latency.seconds if is_last else 0)
             if not has_time:
                 if is_last and threads is not None:
                     commands.finish_on(threads, self._finish_latency)

@@ -4,54 +4,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Hashable
 from typing import Any
 
-from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.engines.base import Loss
 from webnn_py.engines.webgpu.runtime.device_graph import PassEncoder
 from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Fail, PendingWork
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.ordering.operation import Operation, complete
-
-Fail = Callable[[BaseException], None]
-
-
-class PendingWork:
-    """Registry of device work that must fail when the context is lost."""
-
-    def __init__(self) -> None:
-        self._fails: dict[Hashable, Fail] = {}
-        self._error: BaseException | None = None
-
-    def add(self, work: Hashable, fail: Fail) -> None:
-        """Register work; `fail` is called if the context is lost before `remove`."""
-        self._fails[work] = fail
-        if self._error is not None:  # another thread lost the context just now
-            self.fail_all(self._error)
-
-    def add_result(self, done: Completion[None], cancellation: Cancellation) -> None:
-        """Register a result, which fails at a loss, but not while it is being written."""
-
-        def fail(error: BaseException) -> None:
-            cancellation.cancel().on_done(lambda: done.set_exception(error))
-
-        self._fails[done] = fail
-        if self._error is not None:
-            self.fail_all(self._error)
-        done.on_done(functools.partial(self._fails.pop, done, None))
-
-    def remove(self, work: Hashable) -> None:
-        """Unregister work that has ended."""
-        self._fails.pop(work, None)
-
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all registered work, and any added later."""
-        self._error = error
-        for work in tuple(self._fails):
-            fail = self._fails.pop(work, None)
-            if fail is not None:
-                fail(error)
 
 
 class Batch(PassEncoder):

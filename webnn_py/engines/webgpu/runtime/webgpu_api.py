@@ -166,9 +166,6 @@ class WebGPU(Protocol):
     def Encoder(self, device: Any, /) -> Any:  # noqa: N802
         """Make an encoder for copies and `DispatchCommands` (only with `RECORDING`)."""
 
-    def is_own(self, commands: Any, /) -> bool:
-        """Return whether a command buffer is one of an `Encoder`, with a method `submit`."""
-
     def enumerate_adapters(self) -> list[Any]:
         """Return all adapters."""
 

@@ -64,11 +64,6 @@ CommandBuffer = encoding.CommandBuffer.bound(_C)
 Encoder = encoding.Encoder.bound(_C, compute_pass=ComputePass, command_buffer=CommandBuffer)
 
 
-def is_own(commands: Any) -> bool:
-    """Return whether a command buffer is one of an `Encoder`."""
-    return isinstance(commands, CommandBuffer)
-
-
 def free_when_dropped(commands: Any) -> None:
     """Do nothing: Dawn frees a command buffer with its last reference."""
 

@@ -36,6 +36,7 @@ from webnn_py.engines.webgpu.runtime.webgpu_api import (
     implementation_of,
     is_a,
 )
+from webnn_py.engines.webgpu.runtime.webgpu_h.encoding import CommandBuffer
 from webnn_py.ordering.operation import Run
 
 STORAGE = wgpu.BufferUsage.STORAGE
@@ -54,10 +55,14 @@ class NonBlockingSemaphore:
 
     Args:
         count: Operations that may run at once.
+
+    Attributes:
+        under_way: Number of running operations.
     """
 
     def __init__(self, count: int) -> None:
-        self._count = self._free = count
+        self._count = count
+        self.under_way = 0
         self._waiting: deque[Run] = deque()
         self._beginning = False
         self._lock = threading.Lock()
@@ -68,24 +73,19 @@ class NonBlockingSemaphore:
             self._waiting.append(begin)
         self._begin()
 
-    @property
-    def under_way(self) -> int:
-        """Return the number of running operations."""
-        return self._count - self._free
-
     def release(self) -> None:
         """End an operation."""
         with self._lock:
-            self._free += 1
+            self.under_way -= 1
         self._begin()
 
     def _begin(self) -> None:
         # One thread at a time, so that operations that end at once do not nest ever deeper.
         while True:
             with self._lock:
-                if self._beginning or not self._waiting or not self._free:
+                if self._beginning or not self._waiting or self.under_way == self._count:
                     return
-                self._free -= 1
+                self.under_way += 1
                 self._beginning = True
                 begin = self._waiting.popleft()
             try:
@@ -179,7 +179,7 @@ class Device:
 
     def submit(self, commands: Any) -> None:
         """Submit the commands of `encoder` or `plain_encoder`."""
-        if not self.webgpu.is_own(commands):
+        if not isinstance(commands, CommandBuffer):
             self.queue.submit([commands])
             return
         with self.life:

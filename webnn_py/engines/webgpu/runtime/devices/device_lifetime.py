@@ -10,12 +10,15 @@ such a device is released. So each submission is preceded by a check.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import wgpu
 
+from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError
 from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_of_class
 from webnn_py.ordering.operation import Run
@@ -24,6 +27,7 @@ DESTROYED = "the GPUDevice is lost: its destroy() was called"
 GONE = "the GPUDevice is lost, as by its destroy()"
 LOST = "the GPUDevice is lost: its driver lost it"
 _LIFE = "_webnn_life"
+Fail = Callable[[BaseException], None]
 
 
 class DeviceLossListener(Protocol):
@@ -150,6 +154,43 @@ class Life:
         if destroy is not None:
             self._destroyed = not self.was_lost
             destroy()
+
+
+class PendingWork:
+    """Registry of device work that must fail when the context is lost."""
+
+    def __init__(self) -> None:
+        self._fails: dict[Hashable, Fail] = {}
+        self._error: BaseException | None = None
+
+    def add(self, work: Hashable, fail: Fail) -> None:
+        """Register work; `fail` is called if the context is lost before `remove`."""
+        self._fails[work] = fail
+        if self._error is not None:  # another thread lost the context just now
+            self.fail_all(self._error)
+
+    def add_result(self, done: Completion[None], cancellation: Cancellation) -> None:
+        """Register a result, which fails at a loss, but not while it is being written."""
+
+        def fail(error: BaseException) -> None:
+            cancellation.cancel().on_done(lambda: done.set_exception(error))
+
+        self._fails[done] = fail
+        if self._error is not None:
+            self.fail_all(self._error)
+        done.on_done(functools.partial(self._fails.pop, done, None))
+
+    def remove(self, work: Hashable) -> None:
+        """Unregister work that has ended."""
+        self._fails.pop(work, None)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all registered work, and any added later."""
+        self._error = error
+        for work in tuple(self._fails):
+            fail = self._fails.pop(work, None)
+            if fail is not None:
+                fail(error)
 
 
 def life_of(thing: Any) -> Life:

@@ -16,7 +16,7 @@ import wgpu
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
-from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.errors import told
 from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, LatencyEstimate, pause
 from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, implementation_of
 from webnn_py.ir import Array
@@ -68,10 +68,12 @@ class _Pool:
     def make(self, size: int, mapped: bool = False) -> Any:
         """Make a buffer of at least `size` bytes, mapped for writing if `mapped`."""
         capacity = _capacity(size)
-        with device_errors(f"allocating {capacity} bytes to {self._purpose}"):
+        try:
             return self._device.create_buffer(
                 size=capacity, usage=self._usage, label="staging", mapped_at_creation=mapped
             )
+        except Exception as error:
+            raise told(error, f"allocating {capacity} bytes to {self._purpose}") from error
 
     def give_back(self, buffer: Any) -> None:
         """Return a buffer to the pool. It must be unmapped, and its commands must have ended."""
@@ -185,18 +187,22 @@ class Ending:
         mapping: The mapping of a buffer that the work writes.
         latency: The estimate for such work.
         begun_at: When the work was submitted; seconds.
+
+    Attributes:
+        expected_at: When it is expected; seconds.
     """
 
     def __init__(self, mapping: BufferMapping, latency: LatencyEstimate, begun_at: float) -> None:
         self._mapping = mapping
         self._latency = latency
         self._begun_at = begun_at
+        self.expected_at = begun_at + latency.seconds
         self._looked = self._seen = False
 
     @property
     def left(self) -> float:
         """Return the expected seconds left."""
-        return self._begun_at + self._latency.seconds - time.monotonic()
+        return self.expected_at - time.monotonic()
 
     def look(self) -> bool:
         """Poll, and return whether the work has ended."""
@@ -215,7 +221,7 @@ class Ending:
     def wait(self) -> None:
         """Wait until the work has ended; raise the errors of `BufferMapping.wait`."""
         seen = self.look()
-        self._mapping.wait(self.left)
+        self._mapping.wait(self.expected_at - time.monotonic())
         if not seen:
             self._learn()
 
@@ -288,6 +294,7 @@ class Staging:
             ending: The wait for the first copy, if it has begun.
             then: Called as soon as the targets are written.
         """
+        webgpu = self._webgpu
         if ending is not None:
             ending.wait()
         for buffer, _ in copies if ending is None else copies[1:]:
@@ -295,11 +302,13 @@ class Staging:
         with self._life:
             with cancellation as wanted:
                 for buffer, target in copies if wanted else ():
-                    self._write_out(buffer, target)
+                    if not webgpu.read_small(buffer, target):
+                        copy_array(target, _view(webgpu.read_mapped(buffer), target))
             if then is not None:
                 then()
             for buffer, _ in copies:
-                self.release(buffer)
+                webgpu.unmap(buffer)
+                self._pool.give_back(buffer)
 
     def map(self, buffer: Any) -> None:
         """Wait until the host can read a buffer.
@@ -308,15 +317,6 @@ class Staging:
             ContextLostError: The device was lost meanwhile.
         """
         self.mapping(buffer).wait()
-
-    def _write_out(self, buffer: Any, target: Array) -> None:
-        if not self._webgpu.read_small(buffer, target):
-            copy_array(target, _view(self._webgpu.read_mapped(buffer), target))
-
-    def release(self, buffer: Any) -> None:
-        """Unmap a buffer and return it to the pool."""
-        self._webgpu.unmap(buffer)
-        self._pool.give_back(buffer)
 
     def fence(self, encoder: Any) -> Any:
         """Record a fence, for work without readback; return its buffer."""
@@ -328,7 +328,8 @@ class Staging:
         """Wait for a fence and return its buffer to the pool; raise the errors of `map`."""
         self.map(buffer)
         with self._life:
-            self.release(buffer)
+            self._webgpu.unmap(buffer)
+            self._pool.give_back(buffer)
 
     def clear(self) -> None:
         """Drop all free buffers."""

@@ -206,6 +206,10 @@ class Encoder(Bound):
         handle = self.c.lib.wgpuCommandEncoderBeginComputePass(self._internal, self.c.new_pass)
         return self.compute_pass(self._device, handle)
 
+    @staticmethod
+    def free_when_dropped(commands: CommandBuffer) -> None:
+        """Have commands freed that are never submitted, which most implementations do anyway."""
+
     def finish(self) -> CommandBuffer:
         """Return the recorded commands as a command buffer.
 
@@ -213,7 +217,9 @@ class Encoder(Bound):
             GPUError: The commands are invalid.
         """
         handle = self.c.safe.wgpuCommandEncoderFinish(self._internal, self.c.new_buffer)
-        return self.command_buffer(self._device, handle)
+        commands = self.command_buffer(self._device, handle)
+        self.free_when_dropped(commands)
+        return commands
 
 
 class ComputePass(Bound):

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from webnn_py.engines.webgpu.runtime.poll_backoff import pause
+from webnn_py.engines.webgpu.runtime.poll_backoff import yield_core
 
 
 class PolledMapping(ABC):
@@ -36,5 +36,5 @@ class PolledMapping(ABC):
                 meanwhile()
                 meanwhile = None
             else:
-                pause(0.0)
+                yield_core()
         return True

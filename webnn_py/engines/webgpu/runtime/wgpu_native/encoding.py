@@ -15,18 +15,9 @@ DispatchCommands = encoding.DispatchCommands.bound(_C, recording=RECORDING)
 BindGroup = encoding.BindGroup.bound(_C)
 ComputePass = encoding.ComputePass.bound(_C)
 CommandBuffer = encoding.CommandBuffer.bound(_C)
-
-
-class Encoder(encoding.Encoder):
-    """A command encoder for copies between buffers and `DispatchCommands`."""
-
-    __slots__ = ()
-    c = _C
-    compute_pass = ComputePass
-    command_buffer = CommandBuffer
-
-    def finish(self) -> encoding.CommandBuffer:
-        """Return the recorded commands, which are freed even if they are never submitted."""
-        commands = super().finish()
-        native.free_when_dropped(commands)
-        return commands
+Encoder = encoding.Encoder.bound(
+    _C,
+    compute_pass=ComputePass,
+    command_buffer=CommandBuffer,
+    free_when_dropped=staticmethod(native.free_when_dropped),
+)

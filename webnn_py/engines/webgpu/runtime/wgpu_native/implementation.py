@@ -65,7 +65,6 @@ __all__ = [
     "free_when_dropped",
     "has_clock",
     "is_lost",
-    "is_own",
     "is_released",
     "mapping",
     "module_of_ending_loops",
@@ -90,11 +89,6 @@ WANTED_FEATURES: Sequence[str] = ("shader-f16", "shader-int64", "timestamp-query
 
 _ENABLE = re.compile(r"\benable\s+\w+(\s*,\s*\w+)*\s*,?\s*;")
 _SUBGROUPS = re.compile(r",\s*subgroups\b|\bsubgroups\b\s*,?")
-
-
-def is_own(commands: Any) -> bool:
-    """Return whether a command buffer is one of an `Encoder`."""
-    return isinstance(commands, CommandBuffer)
 
 
 _adapters: list[Any] = []

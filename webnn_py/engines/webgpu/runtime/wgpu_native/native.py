@@ -24,7 +24,7 @@ from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.exit_guard import calls_library
 from webnn_py.engines.webgpu.runtime import fallback
 from webnn_py.engines.webgpu.runtime.fallback import MIN_GIL_RELEASE_BYTES
-from webnn_py.engines.webgpu.runtime.poll_backoff import pause
+from webnn_py.engines.webgpu.runtime.poll_backoff import pause, yield_core
 from webnn_py.engines.webgpu.runtime.webgpu_h.forked import (
     ForkedDrivers,
     skip_release,
@@ -242,13 +242,16 @@ class BufferMapping(PolledMapping):
             OperationError: The buffer cannot be mapped.
         """
         if _statuses[self._token] is None:
-            begun = looked = time.monotonic()
+            begun = looked = spins_until = time.monotonic()
             while not self.look():
                 now = time.monotonic()
+                if now < spins_until:
+                    yield_core()
+                    continue
                 if now - looked > fallback.LIVENESS_CHECK_SECONDS:
                     check_alive(self._device, self._buffer)
                     looked = now
-                pause(now - begun, expected)
+                spins_until = now + pause(now - begun, expected)
         status = _statuses[self._token]
         if status != _wgpu.lib.WGPUMapAsyncStatus_Success:
             raise OperationError(f"mapping a buffer of {self._buffer.size} bytes: status {status}")
