@@ -137,6 +137,27 @@ def test_only_one_that_is_alone_is_submitted_at_once(
     assert steps.submitted.count(True) == 1
 
 
+@at_once
+def test_what_follows_a_run_of_the_worker_s_is_submitted_here(
+    policed: MLContext, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker counts as idle before the await is told that its run has ended."""
+    graph, busy, session = repeat(policed), [True], type(session_of(policed))
+    is_idle = session.worker_is_idle.fget  # type: ignore[attr-defined]
+    idle = property(lambda self: not busy and is_idle(self))
+    monkeypatch.setattr(session, "worker_is_idle", idle)
+    steps.submitted.clear()
+
+    async def main() -> None:
+        await compute(graph, policed)
+        busy.clear()
+        for _ in range(3):
+            await compute(graph, policed)
+
+    under_asyncio(main)
+    assert steps.submitted == [False, True, True, True]
+
+
 @pytest.mark.parametrize("policed", ["who awaits", "who awaits in software"], indirect=True)
 @pytest.mark.parametrize("before", ["the worker's", "a dispatch", "a submission"])
 def test_none_is_submitted_before_what_was_called_before(

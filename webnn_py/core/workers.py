@@ -100,6 +100,10 @@ class Workers:
         """Whether all submitted work is done."""
         return self._submitted == self._done
 
+    def _count_done(self) -> None:
+        with self._lock:
+            self._done += 1
+
     @property
     def closed(self) -> bool:
         """Whether the threads were told to end."""
@@ -166,6 +170,7 @@ class Workers:
             thread_priority.enable()
         while (item := self._items.get()) is not None:
             work, fail, afterwards = item
+            _CURRENT.workers = self
             begun = time.perf_counter()
             try:
                 work()
@@ -174,12 +179,31 @@ class Workers:
             if self._computes:
                 thread_priority.note_duration(time.perf_counter() - begun)
             del item, work, fail  # free them while this thread waits
-            with self._lock:
-                self._done += 1
+            count_as_done()
             if afterwards is not None:
                 with contextlib.suppress(Exception):
                     afterwards()
             del afterwards
+
+
+class _Current(threading.local):
+    """The owner of this thread, until its present work counts as done."""
+
+    workers: Workers | None = None
+
+
+_CURRENT = _Current()
+
+
+def count_as_done() -> None:
+    """Count the present work of this thread as done, before it tells its result.
+
+    Whoever is told may submit the next work at once, and do otherwise where threads are not idle.
+    On threads that are no workers this does nothing.
+    """
+    workers, _CURRENT.workers = _CURRENT.workers, None
+    if workers is not None:
+        workers._count_done()
 
 
 _ALL: weakref.WeakSet[Workers] = weakref.WeakSet()

@@ -34,7 +34,7 @@ import numpy as np
 from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
-from webnn_py.core.workers import Workers
+from webnn_py.core.workers import Workers, count_as_done
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun, Traffic
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
@@ -329,7 +329,7 @@ class AwaitedDeviceRun(AwaitedRun):
         """Record the next run, then read this one back or hand its end to the loop's thread."""
         known, handoff = self._prerecorder, self._handoff
         if known is None or not commands.results:
-            self._read(commands)
+            self._read(commands, on_worker=True)
             return
         ending = self._ending_of(commands, known)
         if self._has_run_before:
@@ -341,7 +341,7 @@ class AwaitedDeviceRun(AwaitedRun):
             handoff.set_result(ending)
             if handoff.wait(0) is ending:
                 return
-        self._read(commands, ending)
+        self._read(commands, ending, on_worker=True)
 
     def _ending_of(self, commands: RunCommands, known: RunPrerecorder) -> Ending:
         """Begin to wait for the first result."""
@@ -435,8 +435,19 @@ class AwaitedDeviceRun(AwaitedRun):
         read = functools.partial(self._read, commands, mapping)
         self._gpu.reader.submit(read, self.done.set_exception)
 
-    def _read(self, commands: RunCommands, ending: Ending | BufferMapping | None = None) -> None:
-        """Wait for the results and copy them, on this thread."""
+    def _read(
+        self,
+        commands: RunCommands,
+        ending: Ending | BufferMapping | None = None,
+        on_worker: bool = False,
+    ) -> None:
+        """Wait for the results and copy them, on this thread.
+
+        Args:
+            commands: The commands of the run.
+            ending: The wait for the first result, if it has begun.
+            on_worker: Whether this is the context's worker.
+        """
         staging, outputs = self._gpu.staging, self._outputs
 
         def succeed() -> None:
@@ -446,6 +457,10 @@ class AwaitedDeviceRun(AwaitedRun):
                 known.ended_at = now
                 if self._begun_at:
                     known.whole_latency.learn(now - self._begun_at)
+            if on_worker:
+                # An await that follows at once would else find the worker busy and leave its
+                # submission to that, and so would the next one: all of them would be slower.
+                count_as_done()
             self.done.set_result(None)
 
         try:
