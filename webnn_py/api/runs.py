@@ -92,9 +92,7 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
         if unordered is not None:
             run.done.on_done(unordered.end)
     if not in_order and (unordered is not None or not any(memory)):
-        fail = run.done.set_exception
-        begin = functools.partial(session.begin_on_worker, run.begin, fail, run.prepare_next)
-        run.when_there_is_room(begin, session.worker_is_idle)
+        run.when_there_is_room(functools.partial(session.begin_run, run), session.worker_is_idle)
         await _end(run, given)
         return
     signalled: Timeline | None = None

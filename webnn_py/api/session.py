@@ -22,7 +22,7 @@ from webnn_py.core.errors import (
 from webnn_py.core.lru_cache import CacheLimits
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
-from webnn_py.engines.base import Engine
+from webnn_py.engines.base import AwaitedRun, Engine
 from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.ordering.operation import Run
 
@@ -221,6 +221,10 @@ class Session:
             afterwards: As in `Workers.submit`.
         """
         self._begin_on(self._worker, work, fail, afterwards)
+
+    def begin_run(self, run: AwaitedRun) -> None:
+        """Have a worker thread begin a run and then prepare the next one."""
+        self.begin_on_worker(run.begin, run.done.set_exception, run.prepare_next)
 
     def begin_beside_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """Run `work` on a helper thread, unordered with the work of the worker threads."""

@@ -63,11 +63,27 @@ class CannotCompile(Exception):
 
 
 class AwaitedRun(ABC):
-    """One awaited computation, its arguments checked.
+    """One awaited computation, from its checked arguments to its results.
+
+    Runs on hosts and devices, runs that wait for a compilation and joined runs of a batch pass
+    through the same states, each once and in this order:
+
+        checked -> inputs read -> recorded -> submitted -> read back -> done
+
+    run                who checks and reads its inputs      who calls `begin`, which does the rest
+    HostRun            the caller, `HostExecutable.start`   the context's worker, in one call
+    AwaitedDeviceRun   the caller, `read_inputs`            its driver; see there
+    PostponedRun       the caller; what needs the           the worker, once the build thread has
+                       executable, `begin`                  compiled it; begins an inner run
+    of a batch         the thread that joins the inputs     that thread; see `BatchQueue`
+
+    A run in the context's order is begun when all work before it that shares memory is submitted,
+    any other when fewer runs are in flight (`when_there_is_room`). A cancelled run goes from any
+    state to done. It writes its outputs whole or not at all.
 
     Attributes:
-        done: Its end.
-        cancellation: Whether its await was cancelled.
+        done: Resolved in the last state.
+        cancellation: Whether the await was cancelled.
     """
 
     def __init__(self) -> None:
@@ -88,7 +104,7 @@ class AwaitedRun(ABC):
 
     @property
     def end(self) -> Awaitable[None]:
-        """What to await, once, after it was begun: `done`, or what leads there sooner."""
+        """Return what to await, once, after it was begun: `done`, or what leads there sooner."""
         return self.done
 
     def prepare_next(self) -> None:
@@ -97,23 +113,22 @@ class AwaitedRun(ABC):
 
     @abstractmethod
     def memory(self) -> tuple[list[Region], list[Region]]:
-        """What is read and what is written that others may use, but for tensors."""
+        """Return the regions that it reads and writes and others may use, but for tensors."""
 
     @abstractmethod
     def results(self) -> list[Any]:
-        """What was written, in the order of the outputs, once it is done."""
+        """Return the written arrays and resources in the order of the outputs, once it is done."""
 
     @abstractmethod
     def release(self) -> None:
-        """Keep no copies of inputs any more; the run is done or was cancelled."""
+        """Drop copies of inputs; the run is done or was cancelled."""
 
     def when_there_is_room(self, start: Run, is_next: bool = False) -> None:
-        """Call `start` now or when fewer runs are under way; blocks nobody.
+        """Call `start` now, or when fewer runs are in flight; block nobody.
 
         Args:
-            start: Has `begin` called by the context's worker.
-            is_next: The worker has nothing else to do, so that this may do for it what takes but a
-                moment.
+            start: Has the context's worker call `begin`.
+            is_next: Whether the worker is idle, so that this thread may do short steps for it.
         """
         start()
 
@@ -142,15 +157,15 @@ class HostRun(AwaitedRun):
         self.done.set_result(None)
 
     def memory(self) -> tuple[list[Region], list[Region]]:
-        """The outputs; nobody else may change the inputs."""
+        """Return the outputs; nobody else may change the inputs."""
         return [], [region_of(array) for array in self._outputs]
 
     def release(self) -> None:
-        """Keep the input arrays no more; a computation under way does."""
+        """Drop the input arrays; a running computation keeps them."""
         self._inputs = ()
 
     def results(self) -> list[Any]:
-        """The arrays that were written."""
+        """Return the written arrays."""
         return self._outputs
 
 

@@ -352,7 +352,7 @@ class Line:
 
         def begin() -> None:
             if threading.get_ident() != here:
-                self._session.begin_on_worker(run.begin, run.done.set_exception, run.prepare_next)
+                self._session.begin_run(run)
                 return
             try:
                 run.begin()
