@@ -14,6 +14,7 @@ import numpy as np
 
 from samples.models import digits, load_weights, super_resolution
 from tests.backend.program_cases import X, mixed
+from tests.decoders import KEYS, decoder_by_hand
 from tests.graphs import build, normal
 from tests.property.mutations import Mutations
 from webnn_py import DataError, MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
@@ -52,6 +53,15 @@ CASES: dict[str, Case] = {
     "in place": (
         lambda context, path: mixed(context).save(path),
         {"x": X, "total": np.full((4, 3), 7, np.float32)},
+    ),
+    "decoder": (
+        lambda context, path: decoder_by_hand(context).compile_to(path, steps=5),
+        {
+            "ids": np.array([3, 1, 4, *[0] * (KEYS - 3)], np.int32),
+            "count": np.array([3], np.int32),
+            "position": np.zeros(1, np.int32),
+            "tokens": np.zeros(KEYS, np.int32),
+        },
     ),
     "bytes": (
         _graph(_bytes),

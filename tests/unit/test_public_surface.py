@@ -77,6 +77,7 @@ CONTRACT = {
     },
     "MLContextLostInfo": {"message": None},
     "MLDecoder": {
+        "compile_to": "path * steps",
         "destroy": "",
         "from_graph": "graph * inputs outputs slots",
         "generate": GENERATION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -203,6 +204,34 @@ class MLDecoder(Unpicklable, Suggesting):
         """
         self._scheduler.check_open()
         return MLSequence(self._scheduler, self._limits)
+
+    def compile_to(self, path: str | os.PathLike[str], *, steps: int = 16) -> None:
+        """Save greedy generation as a program, which runs in C++ and in browsers, too.
+
+        A run reads `steps` tokens, first those of the prompt. Its arguments are "ids" int32
+        [length] (the prompt, then anything), "count" int32 [1] (its number of tokens), "position"
+        int32 [1] (0 at the beginning; each run moves it on) and "tokens" int32 [length] (at each
+        position the token that follows). The caches are the program's own.
+
+        Args:
+            path: Path of the file, conventionally with the suffix `.mlprogram`.
+            steps: Number of tokens that a run reads, at least 1.
+
+        Raises:
+            ValidationError: `steps` is out of range, the graph has several rows, or `path` ends in
+                .onnx.
+            InvalidStateError: The graph is destroyed.
+            NotSupportedError: A kernel would need more than WebGPU's default limits.
+            FileError: The file cannot be written.
+
+        Source: webnn_py, spec/execution.md, "Decoders".
+        """
+        from webnn_py.api.decoding.program import write_decoder
+
+        count = convert.unsigned(steps, "option 'steps'")
+        if not 1 <= count <= self._length:
+            raise ValidationError(f"option 'steps': got {count}, expected 1 to {self._length}")
+        write_decoder(self._session, self._layout, path, self._length, count)
 
     def destroy(self) -> None:
         """Release the caches, and end all texts with an InvalidStateError. Harmless twice.
