@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from tests.adapters import need_wgpu_native
 from tests.backend.faulty_driver import (
     DEVICE_LOST,
     LOOKS,
@@ -233,7 +233,11 @@ def test_a_fault_of_the_submission_itself_ends_the_process(
     driver: dict[str, str], fault: str
 ) -> None:
     """As docs/guide.md says; once a release of wgpu does better, that goes with this test."""
-    need_wgpu_native()
     ended = run_here(submission_fails, FAULT=fault, RUST_BACKTRACE="0", **driver)
+    if os.environ.get("WEBNN_TEST_ENGINE") == "dawn":  # which does better
+        assert re.search(
+            r"^webnn_py\S*\.(ContextLost|Operation)Error: ", ended.stderr, re.MULTILINE
+        )
+        return
     assert ended.returncode == -signal.SIGABRT
     assert "Error in wgpuQueueSubmit" in ended.stderr

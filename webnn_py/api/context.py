@@ -60,7 +60,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
 
     @property
     def device(self) -> Any:
-        """Return the wgpu.GPUDevice of a GPU context, None on the CPU."""
+        """Return the GPUDevice, of wgpu or wgpudawn, of a GPU context; None on the CPU."""
         return self._session.device
 
     @property

@@ -33,6 +33,7 @@ from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roofline import measure_roof, wake
 from webnn_py.engines.webgpu.runtime.textures import conversion
 from webnn_py.engines.webgpu.runtime.textures.parts import is_texture
+from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_named
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
@@ -233,7 +234,7 @@ def open_engine(
         if device is None and hardware and find_adapter(power_preference, True, own) is None:
             return None
         opened = WebGPUEngine(Device(device, power_preference, hardware, engine=own))
-        if device is not None and engine not in ("auto", opened.name):
+        if engine != "auto" and implementation_named(engine) is not opened.gpu.webgpu:
             raise ValidationError(
                 f"engine {engine!r} contradicts the given device, which is of"
                 f" {opened.gpu.webgpu.LIBRARY.__name__}: leave the engine out"
