@@ -28,6 +28,11 @@ def session_of(context: MLContext) -> Session:
     return context._session
 
 
+def context_on_engine(engine: Any) -> MLContext:
+    """A CPU context of an engine that users cannot register."""
+    return MLContext(Session(engine, "cpu"))
+
+
 def engine_of(context: MLContext) -> Any:
     return context._session.engine
 

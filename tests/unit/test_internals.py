@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 from tests.graphs import ONES, build, doubling
-from tests.internals import recipe_of, session_of
+from tests.internals import engine_of, recipe_of, session_of
 from tests.saved import built, entries, write
+from tests.toy_engines import Careful, Partial, context_on, running
 from tests.unit.passes.listings import tensor
 from tests.unit.test_documentation import GUIDE, operators_page
 from tests.unit.test_far_ahead import MOST, PASSES, steps_of
 from tests.unit.test_hostdata import VALUES, DLPackOnly
+from tests.unit.test_profile import X, chain
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -34,9 +36,11 @@ from webnn_py import (
     ml,
 )
 from webnn_py.cli.main import COMMANDS
+from webnn_py.engines import HostExecutable
+from webnn_py.engines.profile import MAX_RISE_SECONDS, Roof, RunTime, until_steady
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 from webnn_py.engines.webgpu.runtime.textures.parts import KEYS
-from webnn_py.ir import Descriptor
+from webnn_py.ir import Descriptor, Graph
 from webnn_py.memory import host_arrays
 from webnn_py.memory.array_remedies import relaid
 from webnn_py.ops.declare import REGISTRY
@@ -316,3 +320,68 @@ def test_copies_are_aligned_and_whole(rows: int, dtype: type, strided: bool) -> 
     assert made.flags.c_contiguous
     assert made.ctypes.data % 16 == 0
     assert not np.shares_memory(made, given)
+
+
+# test_profile
+
+
+def test_a_share_of_the_roof_above_one_is_told(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache or a unit of matrices may be faster than what was measured."""
+    monkeypatch.setattr(type(engine_of(cpu)), "roof", lambda _: Roof(1.0, 1e12))
+    profile = chain(cpu).profile(X, runs=1)
+    for row in profile:
+        assert row.roof == pytest.approx(row.flop / (row.milliseconds * 1e-3))
+        assert row.roof > 1
+        assert f"{row.roof:.0%}" in str(profile)
+
+
+class Rested:
+    """Hardware that has rested: it is faster by steps, until its clock is up."""
+
+    def __init__(self, up: float, step: float) -> None:
+        self.now = 0.0
+        self._up, self._step = up, step
+
+    def run(self) -> float:
+        """Compute for a while."""
+        steps = int(min(self.now, self._up) / self._step)
+        seconds = 0.005 / (1 + steps)
+        self.now += 0.01
+        return seconds
+
+
+def test_what_rested_runs_until_its_clock_is_up() -> None:
+    rested = Rested(up=2, step=0.3)
+    assert until_steady(rested.run, clock=lambda: rested.now) == 0.005 / 7
+    assert 2 <= rested.now < 3
+    begin = rested.now
+    assert until_steady(rested.run, 0.005 / 7, lambda: rested.now) == 0.005 / 7
+    assert rested.now < begin + 0.02  # it need not be woken
+
+
+def test_what_never_is_steady_ends() -> None:
+    rested = Rested(up=100, step=0.1)
+    until_steady(rested.run, clock=lambda: rested.now)
+    assert rested.now < MAX_RISE_SECONDS + 0.1
+
+
+def test_hardware_is_awake_before_what_counts() -> None:
+    """Whatever lay between a profile and the one before it."""
+    rested = Rested(up=2, step=0.3)
+
+    class Sleeping(Partial):
+        def wake(self) -> None:
+            until_steady(rested.run, clock=lambda: rested.now)
+
+        def compile(self, graph: Graph) -> HostExecutable:
+            return Timed(super().compile(graph))
+
+    class Timed(Careful):
+        def profile(self, inputs: Any, outputs: Any) -> RunTime:
+            return RunTime((), rested.run(), "gpu")
+
+    with context_on(Sleeping("sleeping", running(*REGISTRY))) as context:
+        profile = chain(context).profile(X)
+    assert profile.milliseconds == pytest.approx(5 / 7)

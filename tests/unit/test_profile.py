@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.internals import engine_of
-from tests.toy_engines import Careful, Partial, context_on, running
+from tests.public import OPERATORS
+from tests.toy_engines import Partial, context_on, running
 from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, ValidationError, ml
-from webnn_py.engines import HostExecutable
-from webnn_py.engines.profile import MAX_RISE_SECONDS, Roof, RunTime, until_steady
-from webnn_py.ir import Graph
-from webnn_py.ops.registry import REGISTRY
 
 X = {"x": np.ones((4, 6), np.float32)}
 
@@ -49,68 +45,6 @@ def test_the_reference_has_a_row_for_each_node(reference: MLContext) -> None:
     assert profile[1] is profile.rows[1]
 
 
-def test_a_share_of_the_roof_above_one_is_told(
-    reference: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A cache or a unit of matrices may be faster than what was measured."""
-    monkeypatch.setattr(type(engine_of(reference)), "roof", lambda _: Roof(1.0, 1e12))
-    profile = chain(reference).profile(X, runs=1)
-    for row in profile:
-        assert row.roof == pytest.approx(row.flop / (row.milliseconds * 1e-3))
-        assert row.roof > 1
-        assert f"{row.roof:.0%}" in str(profile)
-
-
-class Rested:
-    """Hardware that has rested: it is faster by steps, until its clock is up."""
-
-    def __init__(self, up: float, step: float) -> None:
-        self.now = 0.0
-        self._up, self._step = up, step
-
-    def run(self) -> float:
-        """Compute for a while."""
-        steps = int(min(self.now, self._up) / self._step)
-        seconds = 0.005 / (1 + steps)
-        self.now += 0.01
-        return seconds
-
-
-def test_what_rested_runs_until_its_clock_is_up() -> None:
-    rested = Rested(up=2, step=0.3)
-    assert until_steady(rested.run, clock=lambda: rested.now) == 0.005 / 7
-    assert 2 <= rested.now < 3
-    begin = rested.now
-    assert until_steady(rested.run, 0.005 / 7, lambda: rested.now) == 0.005 / 7
-    assert rested.now < begin + 0.02  # it need not be woken
-
-
-def test_what_never_is_steady_ends() -> None:
-    rested = Rested(up=100, step=0.1)
-    until_steady(rested.run, clock=lambda: rested.now)
-    assert rested.now < MAX_RISE_SECONDS + 0.1
-
-
-def test_hardware_is_awake_before_what_counts() -> None:
-    """Whatever lay between a profile and the one before it."""
-    rested = Rested(up=2, step=0.3)
-
-    class Sleeping(Partial):
-        def wake(self) -> None:
-            until_steady(rested.run, clock=lambda: rested.now)
-
-        def compile(self, graph: Graph) -> HostExecutable:
-            return Timed(super().compile(graph))
-
-    class Timed(Careful):
-        def profile(self, inputs: Any, outputs: Any) -> RunTime:
-            return RunTime((), rested.run(), "gpu")
-
-    with context_on(Sleeping("sleeping", running(*REGISTRY))) as context:
-        profile = chain(context).profile(X)
-    assert profile.milliseconds == pytest.approx(5 / 7)
-
-
 def test_the_table_has_a_line_for_each_row(reference: MLContext) -> None:
     profile = chain(reference).profile(X)
     head, *lines, last = str(profile).splitlines()
@@ -138,7 +72,7 @@ def test_the_trace_has_the_steps_one_after_the_other(reference: MLContext, tmp_p
 
 
 def test_an_engine_that_tells_no_steps_has_one_row() -> None:
-    with context_on(Partial("rest", running(*REGISTRY))) as context:
+    with context_on(Partial("rest", running(*OPERATORS))) as context:
         (row,) = chain(context).profile(X)
     assert row.kernel == "rest"
     assert row.operator == "matmul, relu, reduce_sum [head]"

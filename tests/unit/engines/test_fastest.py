@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_engines import Partial, context_on
+from tests.internals import context_on_engine as context_on
+from tests.toy_engines import Partial
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.core import cache
 from webnn_py.engines import fastest, profile, registry
