@@ -38,6 +38,16 @@ def read(buffer: Any, shape: Any = -1, dtype: Any = np.float32, offset: int = 0)
     return np.frombuffer(data, np.uint8)[:size].view(dtype).reshape(shape)
 
 
+def device_for(graph: MLGraph) -> Any:
+    """Return the device of a graph's context."""
+    return context_of(graph).device
+
+
+def encoder_of(graph: MLGraph) -> MLCommandEncoder:
+    """Return an encoder on a graph's context."""
+    return MLCommandEncoder(context_of(graph))
+
+
 def submit(encoder: MLCommandEncoder, context: MLContext) -> None:
     """Finish a recording and submit it."""
     context.device.queue.submit([encoder.finish()])

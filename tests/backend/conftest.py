@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +19,18 @@ from tests.backend.attending import Later
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.internals import engine_of, set_policy, taken_for
+from tests.threads import LONG
 from webnn_py import MLContext, ml
 from webnn_py.api.batching import batch_queue as line
 from webnn_py.api.batching.batch_queue import Line
 from webnn_py.api.batching.request import Request
+from webnn_py.api.graph_compiler import GraphCompiler
 from webnn_py.api.session import Session
 from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
+from webnn_py.ordering import operation
 
 KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]
@@ -279,3 +283,41 @@ def refusing() -> Callable[[MLContext], contextlib.AbstractContextManager[None]]
             del gpu.submit
 
     return refuse
+
+
+@pytest.fixture
+def before_compiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Has a function called before graphs are compiled for sizes."""
+
+    def call(act: Callable[[], None]) -> None:
+        for name in ("compile_open", "compile_as"):
+            compile_now = getattr(GraphCompiler, name)
+
+            def compile_later(*given: Any, compile_now: Any = compile_now) -> Any:
+                act()
+                return compile_now(*given)
+
+            monkeypatch.setattr(GraphCompiler, name, compile_later)
+
+    return call
+
+
+@pytest.fixture
+def soon_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has those who wait for parked work told of it soon."""
+    monkeypatch.setattr(operation, "PARKED_WARNING_SECONDS", 0.5)
+
+
+@pytest.fixture
+def joined_threads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """Of each joined run: whether this thread computes it, and of how many computes it is."""
+    found: list[tuple[bool, int]] = []
+    run, here = Line._run, threading.get_ident()
+
+    def noted(self: Line, requests: Any, *args: Any, **options: Any) -> None:
+        found.append((threading.get_ident() == here, len(requests)))
+        run(self, requests, *args, **options)
+
+    monkeypatch.setattr(Line, "_run", noted)
+    monkeypatch.setattr(line, "AT_ONCE", LONG)
+    return found

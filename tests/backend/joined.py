@@ -1,15 +1,14 @@
-"""A graph whose computes are joined, what it gives for each alone, and a context held meanwhile."""
+"""A graph whose computes are joined, and what it gives for each alone."""
 
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import numpy as np
 
+from tests.backend.held import Held
 from tests.graphs import build, normal
-from tests.internals import session_of
 from tests.loops import pause, together
 from webnn_py import (
     MLAwaitedExecution,
@@ -52,24 +51,6 @@ def assert_alone(results: dict[str, Any], given: dict[str, Any]) -> None:
 
 
 Sizes = list[tuple[int, int]]
-
-
-class Held:
-    """The thread of a context, held."""
-
-    def __init__(self, context: MLContext) -> None:
-        self._let_go = threading.Event()
-        begun = threading.Event()
-
-        def hold() -> None:
-            begun.set()
-            assert self._let_go.wait(60)
-
-        session_of(context).run_on_worker(hold)
-        assert begun.wait(60)
-
-    def release(self) -> None:
-        self._let_go.set()
 
 
 def prepared(context: MLContext, *sizes: int) -> MLGraph:

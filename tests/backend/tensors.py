@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.graphs import build, doubling
-from tests.internals import session_of
+from tests.internals import session_of, storage_of
 from tests.threads import LONG as LONG
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, MLTensor, Timeline
 from webnn_py.memory.overlap import EVERYTHING
@@ -37,6 +37,11 @@ def adding(context: MLContext) -> MLGraph:
         return {"y": builder.add(x, builder.input("k", "float32", SHAPE))}
 
     return build(context, what)
+
+
+def buffer_behind(made: MLTensor) -> Any:
+    """Return the buffer that a GPU context's tensor lies in."""
+    return storage_of(made).buffer
 
 
 class Parked:

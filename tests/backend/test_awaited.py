@@ -11,6 +11,7 @@ import pytest
 
 from tests.adapters import need_wgpu_native
 from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.held import Held, submit_lock, worked
 from tests.backend.networks import assert_like, network, network_inputs
 from tests.graphs import (
     ONES,
@@ -20,7 +21,6 @@ from tests.graphs import (
     doubling,
     expected,
 )
-from tests.internals import engine_of, executable_of, session_of
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.threads import LONG, in_threads
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder
@@ -117,7 +117,8 @@ def test_inputs_of_many_kinds(context: MLContext) -> None:
 
 
 def test_building_leaves_the_loop_free(context: MLContext, run: Run) -> None:
-    release, wanted = threading.Event(), expected(network, network_inputs(2))
+    wanted = expected(network, network_inputs(2))
+    held: list[Held] = []
     order: list[str] = []
 
     async def building() -> None:
@@ -130,10 +131,10 @@ def test_building_leaves_the_loop_free(context: MLContext, run: Run) -> None:
     async def other() -> None:
         await pause(0.02)
         order.append("other")
-        release.set()
+        held[0].release()
 
     async def main() -> None:
-        session_of(context).run_on_builder(release.wait)  # the build stands behind it
+        held.append(Held(context, "builder"))  # the build stands behind it
         await together([building, other])
 
     run(main)
@@ -193,15 +194,15 @@ def test_a_buffer_written_in_place(gpu: MLContext) -> None:
 
 def test_cancelled_before_it_began(context: MLContext, run: Run) -> None:
     graph, execution = doubling(context), MLAwaitedExecution(context)
-    release, target = threading.Event(), np.zeros((2, 3), np.float32)
+    target = np.zeros((2, 3), np.float32)
 
     async def compute() -> None:
         await execution.compute(graph, {"x": ONES}, {"y": target})
 
     async def main() -> None:
-        session_of(context).run_on_worker(release.wait)
+        held = Held(context)
         await cancel_after(compute, pause)
-        release.set()
+        held.release()
         results = await execution.compute(graph, {"x": ONES})  # stands behind what was cancelled
         np.testing.assert_array_equal(results["y"], TWOS)
 
@@ -211,49 +212,18 @@ def test_cancelled_before_it_began(context: MLContext, run: Run) -> None:
 
 def test_cancelled_before_it_was_read_back(gpu: MLContext, run: Run) -> None:
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
-    release, target = threading.Event(), np.zeros((2, 3), np.float32)
-    engine_of(gpu).gpu.reader.run(release.wait)
+    target, held = np.zeros((2, 3), np.float32), Held(gpu, "reader")
 
     async def compute() -> None:
         await execution.compute(graph, {"x": ONES}, {"y": target})
 
-    async def begun() -> None:
-        await session_of(gpu).run_on_worker(lambda: None)  # submitted by now
-
     async def main() -> None:
-        await cancel_after(compute, begun)
-        release.set()
+        await cancel_after(compute, lambda: worked(gpu))  # submitted by now
+        held.release()
         await execution.compute(graph, {"x": ONES})
 
     run(main)
     assert not target.any()
-
-
-def test_a_cancelled_await_ends_with_the_part_under_way(
-    cpu: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
-    executable: Any = executable_of(graph)
-    compute_now, started, release = executable.run, threading.Event(), threading.Event()
-
-    def slowly(inputs: Any, outputs: Any) -> None:
-        started.set()
-        release.wait()
-        compute_now(inputs, outputs)
-
-    monkeypatch.setattr(executable, "run", slowly)
-    target = np.zeros((2, 3), np.float32)
-
-    async def compute() -> None:
-        await execution.compute(graph, {"x": ONES}, {"y": target})
-
-    async def begun() -> None:
-        while not started.is_set():
-            await pause(0.001)
-        threading.Timer(0.02, release.set).start()
-
-    run(lambda: cancel_after(compute, begun))
-    np.testing.assert_array_equal(target, TWOS)
 
 
 @pytest.mark.parametrize("outputs", ["none", "arrays", "buffers"])
@@ -261,7 +231,7 @@ def test_a_cancelled_await_does_not_wait_for_a_submission(
     gpu: MLContext, run: Run, outputs: str
 ) -> None:
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
-    device: Any = engine_of(gpu).gpu
+    lock = submit_lock(gpu)
     y = empty_buffer(gpu.device, 24)
     target: Any = {"none": None, "arrays": np.zeros((2, 3), np.float32), "buffers": y}[outputs]
 
@@ -272,15 +242,15 @@ def test_a_cancelled_await_does_not_wait_for_a_submission(
         await pause(0.02)  # it waits for the lock by now, as for a driver that takes its time
 
     async def main() -> None:
-        device.submit_lock.acquire()
-        late = threading.Timer(LONG / 4, device.submit_lock.release)
+        lock.acquire()
+        late = threading.Timer(LONG / 4, lock.release)
         late.start()
         try:
             await cancel_after(compute, begun)
             assert late.is_alive()
         finally:
             late.cancel()
-            device.submit_lock.release()
+            lock.release()
         await execution.compute(graph, {"x": ONES})
 
     run(main)
@@ -302,15 +272,15 @@ def test_nobody_waits_within_wgpu(gpu: MLContext) -> None:
 
 def test_cancelled_device_outputs_stay_as_they_are(gpu: MLContext, run: Run) -> None:
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
-    release, y = threading.Event(), empty_buffer(gpu.device, 24)
+    y = empty_buffer(gpu.device, 24)
 
     async def compute() -> None:
         await execution.compute(graph, {"x": ONES}, {"y": y})
 
     async def main() -> None:
-        session_of(gpu).run_on_worker(release.wait)
+        held = Held(gpu)
         await cancel_after(compute, pause)
-        release.set()
+        held.release()
         await execution.compute(graph, {"x": ONES})
 
     run(main)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.backend.buffers import COPIES, STORAGE, buffer_of, empty_buffer
+from tests.backend.held import Held, worked
 from tests.backend.networks import assert_like, network, network_inputs
 from tests.graphs import (
     ONES,
@@ -21,7 +22,6 @@ from tests.graphs import (
     doubling,
     expected,
 )
-from tests.internals import engine_of, session_of
 from tests.loops import Run, pause, together, under_asyncio
 from webnn_py import (
     ContextLostError,
@@ -113,7 +113,7 @@ def test_buffers_that_cannot_be_used(gpu: MLContext) -> None:
 def test_a_buffer_destroyed_while_the_run_waits(gpu: MLContext, run: Run) -> None:
     # What was used before is cached; wgpu would end the process over the submission.
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
-    x, release = buffer_of(gpu.device, ONES), threading.Event()
+    x, held = buffer_of(gpu.device, ONES), list[Held]()
 
     async def compute() -> None:
         await execution.compute(graph, {"x": x})
@@ -124,11 +124,11 @@ def test_a_buffer_destroyed_while_the_run_waits(gpu: MLContext, run: Run) -> Non
 
     async def destroying() -> None:
         x.destroy()
-        release.set()
+        held.pop().release()
 
     async def main() -> None:
         await compute()
-        session_of(gpu).run_on_worker(release.wait)
+        held.append(Held(gpu))
         await together([failing, destroying])
 
     run(main)
@@ -175,7 +175,7 @@ def test_a_destroyed_graph_does_not_run(context: MLContext) -> None:
 
 def test_a_graph_destroyed_meanwhile_still_completes(context: MLContext, run: Run) -> None:
     graph, execution = build(context, network), MLAwaitedExecution(context)
-    release, inputs = threading.Event(), network_inputs(5)
+    held, inputs = list[Held](), network_inputs(5)
     results: dict[str, Any] = {}
 
     async def computing() -> None:
@@ -184,10 +184,10 @@ def test_a_graph_destroyed_meanwhile_still_completes(context: MLContext, run: Ru
     async def destroying() -> None:
         await pause(0.01)
         graph.destroy()
-        release.set()
+        held.pop().release()
 
     async def main() -> None:
-        session_of(context).run_on_worker(release.wait)
+        held.append(Held(context))
         await together([computing, destroying])
 
     run(main)
@@ -199,7 +199,7 @@ def test_a_context_destroyed_meanwhile_fails_what_waits(
     gpu: MLContext, device_type: Any, run: Run
 ) -> None:
     context = ml.create_context_sync(device_type=device_type)
-    graph, execution, release = doubling(context), MLAwaitedExecution(context), threading.Event()
+    graph, execution, held = doubling(context), MLAwaitedExecution(context), list[Held]()
     failed: list[int] = []
 
     async def failing(number: int) -> None:
@@ -210,10 +210,10 @@ def test_a_context_destroyed_meanwhile_fails_what_waits(
     async def destroying() -> None:
         await pause(0.01)
         context.destroy()
-        release.set()
+        held.pop().release()
 
     async def main() -> None:
-        session_of(context).run_on_worker(release.wait)
+        held.append(Held(context))
         await together([*(functools.partial(failing, n) for n in range(3)), destroying])
         with pytest.raises(ContextLostError):
             await execution.compute(graph, {"x": ONES})
@@ -226,17 +226,17 @@ def test_a_context_destroyed_meanwhile_fails_what_waits(
 def test_a_device_lost_while_its_results_are_awaited(
     own_gpu: MLContext, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graph, execution, release = doubling(own_gpu), MLAwaitedExecution(own_gpu), threading.Event()
-    engine_of(own_gpu).gpu.reader.run(release.wait)
+    graph, execution = doubling(own_gpu), MLAwaitedExecution(own_gpu)
+    held = [Held(own_gpu, "reader")]
 
     async def failing() -> None:
         with pytest.raises(ContextLostError, match="GPUDevice"):
             await execution.compute(graph, {"x": ONES})
 
     async def losing() -> None:
-        await session_of(own_gpu).run_on_worker(lambda: None)
+        await worked(own_gpu)
         own_gpu.device.destroy()
-        release.set()
+        held.pop().release()
 
     async def main() -> None:
         await together([failing, losing])
@@ -252,7 +252,7 @@ def test_a_device_lost_before_what_waits_begins(
     own_gpu: MLContext, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph, execution = doubling(own_gpu), MLAwaitedExecution(own_gpu)
-    waiting, release = threading.Event(), threading.Event()
+    waiting, held = threading.Event(), list[Held]()
 
     async def failing() -> None:
         waiting.set()  # nothing else of the loop runs until the computation waits
@@ -263,10 +263,10 @@ def test_a_device_lost_before_what_waits_begins(
         while not waiting.is_set():
             await pause()
         own_gpu.device.destroy()
-        release.set()
+        held.pop().release()
 
     async def main() -> None:
-        session_of(own_gpu).run_on_worker(release.wait)
+        held.append(Held(own_gpu))
         await together([failing, losing])
 
     run(main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from tests.backend.joined import (
     rows,
 )
 from tests.graphs import build, normal
-from tests.internals import session_of
 from tests.loops import Run, limited, pause, together
 from tests.threads import LONG
 from webnn_py import (
@@ -34,10 +33,6 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.api.batching.batch_queue import Line
-from webnn_py.api.batching.request import Request
-from webnn_py.ir import Graph
-from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
 
 def test_each_gets_its_own_results(context: MLContext, run: Run) -> None:
@@ -75,36 +70,6 @@ def test_what_waits_when_a_run_begins_is_joined(
 
     run(main)
     assert runs == [(7, 8)]
-
-
-def test_a_graph_is_examined_once(
-    cpu: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, built = prepared(cpu, 4), threading.Event()
-    execution = MLAwaitedExecution(cpu, batch="batch", max_batch=4)
-    given = [inputs(seed) for seed in range(6)]
-    examined: list[Graph] = []
-
-    def examine(recipe: Graph, name: str) -> BatchAxes:
-        examined.append(recipe)
-        return batch_axes(recipe, name)
-
-    async def release() -> None:
-        for _ in range(10):
-            await pause()
-        built.set()
-
-    async def all_of_them() -> None:
-        for result, each in zip(await computed(execution, graph, given), given, strict=True):
-            assert_alone(result, each)
-
-    async def main() -> None:
-        session_of(cpu).run_on_builder(lambda: built.wait(60))
-        await together([all_of_them, release])
-
-    monkeypatch.setattr("webnn_py.api.batching.batching.batch_axes", examine)
-    run(main)
-    assert len(examined) == 1
 
 
 def test_only_what_may_be_joined_is(
@@ -195,20 +160,6 @@ def test_work_with_timelines_and_tensors_runs_alone(own: MLContext, run: Run, ru
     assert not runs
 
 
-def test_what_runs_alone_does_not_wait_for_builds(own: MLContext, run: Run) -> None:
-    graph, built = prepared(own, 1), threading.Event()
-    execution = MLAwaitedExecution(own, batch="batch")
-
-    async def main() -> None:
-        await execution.compute(graph, inputs(0))  # where rows are joined is known now
-        session_of(own).run_on_builder(lambda: built.wait(60))
-        results = await execution.compute(graph, inputs(1), sync=[Timeline()(signal=1)])
-        built.set()
-        assert_alone(results, inputs(1))
-
-    run(main)
-
-
 def test_few_sizes_are_compiled(cpu: MLContext, run: Run, runs: Sizes) -> None:
     graph = build(cpu, rows)
     execution = MLAwaitedExecution(cpu, batch="batch", max_batch=12)
@@ -254,81 +205,6 @@ def test_large_inputs_without_the_dimension_are_not_compared(
     assert not runs
 
 
-@pytest.mark.parametrize(
-    ("engine", "given_outputs", "expected"),
-    [("onnxruntime", False, True), ("onnxruntime", True, False), ("reference", False, False)],
-)
-def test_short_runs_are_computed_beside_each_other(
-    engine: str,
-    given_outputs: bool,
-    expected: bool,
-    run: Run,
-    hold: Callable[[MLContext], Held],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if engine == "onnxruntime":
-        pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG_RUN_SECONDS", LONG)
-    given = [inputs(seed) for seed in range(16)]
-    targets = [np.zeros((1, 3, 5), np.float32) for _ in given]
-    seen: list[bool] = []
-    begun, run_one = threading.Event(), Line._run
-
-    def noted(line: Line, requests: Sequence[Request], size: int, beside: bool = False) -> None:
-        seen.append(beside)
-        if beside:
-            begun.set()
-        elif expected and seen.count(False) == 3:  # the one before knew that the first was short
-            assert begun.wait(LONG)
-        run_one(line, requests, size, beside)
-
-    async def one(number: int) -> None:
-        out = {"y": targets[number]} if given_outputs else None
-        assert_alone(await execution.compute(graph, given[number], out), given[number])
-
-    async def main() -> None:
-        await execution.compute(graph, given[0])  # where rows are joined is known now
-        seen.clear()
-        monkeypatch.setattr(Line, "_run", noted)
-        held = hold(context)
-
-        async def release() -> None:
-            await pause()
-            held.release()
-
-        await together([*(functools.partial(one, n) for n in range(len(given))), release])
-
-    with ml.create_context_sync(device_type="cpu", engine=engine) as context:
-        graph = prepared(context, 1, 2, 4)
-        execution = MLAwaitedExecution(context, batch="batch", max_batch=4)
-        run(main)
-    assert any(seen) == expected
-
-
-def test_short_runs_are_parts_of_what_waits(
-    run: Run, runs: Sizes, hold: Callable[[MLContext], Held], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG_RUN_SECONDS", LONG)
-    monkeypatch.setattr("webnn_py.api.batching.batch_size_policy.TRIES", 100)  # no smaller sizes
-    given = [inputs(seed) for seed in range(64)]
-    wanted = [alone(each)["y"] for each in given]
-
-    async def main() -> None:
-        for _ in range(4):  # that runs are short is learnt, and executables made for one thread
-            runs.clear()
-            found = await computed(execution, graph, given, hold(context))
-            for results, right in zip(found, wanted, strict=True):
-                np.testing.assert_allclose(results["y"], right, rtol=1e-4, atol=1e-6)
-            session_of(context).run_on_builder(lambda: None).wait(LONG)
-
-    with ml.create_context_sync(device_type="cpu", engine="onnxruntime") as context:
-        graph = prepared(context, 1, 2, 4, 8, 16, 32, 64)
-        execution = MLAwaitedExecution(context, batch="batch", max_batch=64)
-        run(main)
-    assert runs == [(32, 32)] * 2
-
-
 def test_random_loads_lose_and_mix_up_nothing(own: MLContext, run: Run) -> None:
     load_at_random(own, run)
 
@@ -367,19 +243,3 @@ def load_at_random(own: MLContext, run: Run) -> None:
     run(lambda: together(functools.partial(one, number) for number in range(200)))
     assert len(right) == 200
     assert all(right)
-
-
-def test_a_run_beside_that_finds_no_size_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = object.__new__(Line)
-    line._lock, line._stalled, line._beside = threading.RLock(), 0, True
-
-    def none_is_compiled() -> tuple[list[Request], int]:
-        line._stalled += 1
-        return [], 0
-
-    monkeypatch.setattr(line, "_take", none_is_compiled)
-    monkeypatch.setattr(line, "_can_be_full", lambda: True)
-    monkeypatch.setattr(line, "_consider", lambda: None)
-    monkeypatch.setattr(line, "_run", None)
-    line._run_beside()
-    assert (line._stalled, line._beside) == (0, False)

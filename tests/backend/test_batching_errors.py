@@ -29,10 +29,8 @@ from webnn_py import (
     MLContext,
     MLGraphBuilder,
     MLOperand,
-    OperationError,
     ValidationError,
 )
-from webnn_py.api.batching.batch_queue import Line
 
 
 def test_bad_input_is_the_error_of_who_gave_it(context: MLContext, run: Run) -> None:
@@ -51,50 +49,6 @@ def test_bad_input_is_the_error_of_who_gave_it(context: MLContext, run: Run) -> 
 
     run(lambda: together([good, bad, good]))
     assert len(errors) == 1
-
-
-def test_an_engine_that_fails_fails_one(
-    cpu: MLContext,
-    run: Run,
-    hold: Callable[[MLContext], Held],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = prepared(cpu, 1, 4)
-    execution = MLAwaitedExecution(cpu, batch="batch", max_batch=4)
-    given = [inputs(seed) for seed in range(4)]
-    given[2]["x"][0, 0, 0] = 1e9
-    of = Line._executable
-
-    class Failing:
-        def __init__(self, executable: Any) -> None:
-            self._executable = executable
-
-        def start(self, arrays: Any, outputs: Any) -> Any:
-            if any((array == 1e9).any() for array in arrays):
-                raise OperationError("the engine failed")
-            return self._executable.start(arrays, outputs)
-
-    failed: list[int] = []
-
-    async def one(number: int) -> None:
-        try:
-            assert_alone(await execution.compute(graph, given[number]), given[number])
-        except OperationError:
-            failed.append(number)
-
-    async def main() -> None:
-        await execution.compute(graph, given[0])
-        monkeypatch.setattr(Line, "_executable", lambda *given: Failing(of(*given)))
-        held = hold(cpu)
-
-        async def release() -> None:
-            await pause()
-            held.release()
-
-        await together([*(functools.partial(one, number) for number in range(4)), release])
-
-    run(main)
-    assert failed == [2]
 
 
 def test_who_is_cancelled_leaves_the_others_alone(

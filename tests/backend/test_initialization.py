@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tests.adapters import new_device
-from tests.backend.buffers import buffer_of, empty_buffer, read, submit
+from tests.backend.buffers import buffer_of, empty_buffer, encoder_of, read, submit
 from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, awaited
-from tests.internals import context_of
 from webnn_py import (
     DataError,
     InvalidStateError,
@@ -31,13 +30,12 @@ RECORDED = "input 'k' was made a constant by an initialize_graph that is recorde
 
 def initialized(graph: MLGraph, value: Any = FIVES) -> MLCommandEncoder:
     """An encoder that carries the initialization."""
-    encoder = MLCommandEncoder(context_of(graph))
+    encoder = encoder_of(graph)
     encoder.initialize_graph(graph, {"k": value})
     return encoder
 
 
-def assert_refused_everywhere(graph: MLGraph, message: str = RECORDED) -> None:
-    context = context_of(graph)
+def assert_refused_everywhere(context: MLContext, graph: MLGraph, message: str = RECORDED) -> None:
     x, y = tensor(context, ONES), tensor(context)
     with pytest.raises((InvalidStateError, DataError), match=message):
         awaited(graph, {"x": ONES})
@@ -47,8 +45,7 @@ def assert_refused_everywhere(graph: MLGraph, message: str = RECORDED) -> None:
         context.dispatch(graph, {"x": x}, {"y": y})
 
 
-def assert_runs_everywhere(graph: MLGraph, expected: Any = SIXES) -> None:
-    context = context_of(graph)
+def assert_runs_everywhere(context: MLContext, graph: MLGraph, expected: Any = SIXES) -> None:
     x, y = tensor(context, ONES), tensor(context)
     np.testing.assert_array_equal(awaited(graph, {"x": ONES})["y"], expected)
     context.dispatch(graph, {"x": x}, {"y": y})
@@ -62,11 +59,11 @@ def assert_runs_everywhere(graph: MLGraph, expected: Any = SIXES) -> None:
 def test_until_it_is_submitted_others_are_refused(gpu: MLContext) -> None:
     graph = adding(gpu)
     encoder = initialized(graph)
-    assert_refused_everywhere(graph)
+    assert_refused_everywhere(gpu, graph)
     commands = encoder.finish()
-    assert_refused_everywhere(graph)
+    assert_refused_everywhere(gpu, graph)
     gpu.submit([commands])
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
     with pytest.raises(InvalidStateError, match="initialized already"):
         initialized(graph)
 
@@ -78,7 +75,7 @@ def test_until_it_is_submitted_others_may_give_every_input(gpu: MLContext) -> No
     submit(encoder, gpu)
     with pytest.raises(DataError, match="'k' was made a constant"):
         awaited(graph, {"x": ONES, "k": ONES})
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 @pytest.mark.parametrize("end", ["kept", "finished", "dropped"])
@@ -90,9 +87,9 @@ def test_one_that_is_never_submitted_is_made_again(gpu: MLContext, end: str) -> 
     if end == "dropped":
         kept.clear()
         gc.collect()
-        assert_refused_everywhere(graph, "input 'k' is missing")
+        assert_refused_everywhere(gpu, graph, "input 'k' is missing")
     submit(initialized(graph), gpu)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_the_one_submitted_first_counts(gpu: MLContext) -> None:
@@ -100,10 +97,10 @@ def test_the_one_submitted_first_counts(gpu: MLContext) -> None:
     late, first = initialized(graph, ONES * 100), initialized(graph)
     late.dispatch(graph, {"x": ONES}, {"y": y})
     submit(first, gpu)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
     submit(late, gpu)
     np.testing.assert_array_equal(read(y, (2, 3)), ONES * 101)  # what it had recorded itself
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_the_encoder_of_the_user_s_carries_it(gpu: MLContext) -> None:
@@ -114,10 +111,10 @@ def test_the_encoder_of_the_user_s_carries_it(gpu: MLContext) -> None:
     with pytest.raises(InvalidStateError, match="initialized already"):
         MLCommandEncoder(gpu, encoder=commands).initialize_graph(graph, {"k": FIVES})
     command_buffer = commands.finish()
-    assert_refused_everywhere(graph)
+    assert_refused_everywhere(gpu, graph)
     gpu.device.queue.submit([command_buffer])
     np.testing.assert_array_equal(read(y, (2, 3)), SIXES)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_an_invalid_recording_initializes_nothing(gpu: MLContext) -> None:
@@ -128,9 +125,9 @@ def test_an_invalid_recording_initializes_nothing(gpu: MLContext) -> None:
     commands.begin_compute_pass()
     with pytest.raises(Exception, match=r"wgpuCommandEncoderFinish|While finishing"):
         commands.finish()
-    assert_refused_everywhere(graph)
+    assert_refused_everywhere(gpu, graph)
     submit(initialized(graph), gpu)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_a_parked_submission_initializes_when_it_is_made(gpu: MLContext) -> None:
@@ -140,7 +137,7 @@ def test_a_parked_submission_initializes_when_it_is_made(gpu: MLContext) -> None
         awaited(graph, {"x": ONES})
     gate.signal(1)
     gate.wait_sync(2, timeout=60)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_device_constants_are_as_the_submission_finds_them(gpu: MLContext) -> None:
@@ -149,14 +146,14 @@ def test_device_constants_are_as_the_submission_finds_them(gpu: MLContext) -> No
     gpu.device.queue.write_buffer(k, 0, FIVES)
     submit(encoder, gpu)
     gpu.device.queue.write_buffer(k, 0, ONES)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_a_dispatch_that_is_never_submitted_initializes_nothing(gpu: MLContext) -> None:
     graph, y = adding(gpu), empty_buffer(gpu.device, 24)
     MLCommandEncoder(gpu).dispatch(graph, {"x": ONES, "k": ONES}, {"y": y})
     submit(initialized(graph), gpu)
-    assert_runs_everywhere(graph)
+    assert_runs_everywhere(gpu, graph)
 
 
 def test_without_constants_there_is_nothing_to_wait_for(gpu: MLContext) -> None:
@@ -178,6 +175,6 @@ def test_an_encoder_of_before_the_context_carries_it_too(gpu: MLContext) -> None
     with ml.create_context_sync(device) as context:
         graph = adding(context)
         MLCommandEncoder(context, encoder=commands).initialize_graph(graph, {"k": FIVES})
-        assert_refused_everywhere(graph)
+        assert_refused_everywhere(context, graph)
         device.queue.submit([commands.finish()])
-        assert_runs_everywhere(graph)
+        assert_runs_everywhere(context, graph)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wgpu
 
-from tests.adapters import new_device
+from tests.adapters import need_wgpu_native, new_device
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.libraries import Library
 from tests.backend.program_cases import X, expected_total, mixed
@@ -19,6 +20,7 @@ from tests.backend.tensors import ONES, SHAPE, Parked, tensor
 from tests.backend.test_dlpack_memory import collected
 from tests.backend.test_open_graphs import arrays, attention, awaited
 from tests.backend.test_timelines import PASSES
+from tests.backend.texels import HEIGHT, WIDTH, copying, run, texture
 from tests.graphs import doubling
 from tests.internals import engine_of, prepared_sizes, storage_of
 from tests.loops import Run
@@ -31,6 +33,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime.devices import adapters
 from webnn_py.ordering.timeline import state_of
 
 # test_dlpack_memory
@@ -222,3 +225,84 @@ def test_what_a_failed_run_was_to_signal_fails_before_its_await(
                 timeline.wait_sync(1, timeout=0)
 
     run(main)
+
+
+# test_textures, test_texture_parts
+
+
+def test_conversions_are_compiled_off_the_loop(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipelines: Any = engine_of(gpu).gpu.pipelines
+    make, threads = pipelines.get, []
+
+    def pipeline(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return make(*arguments)
+
+    graph = copying(gpu, [HEIGHT, WIDTH])
+    monkeypatch.setattr(pipelines, "get", pipeline)
+    x, y = (texture(gpu.device, "r32float") for _ in range(2))
+    asyncio.run(MLAwaitedExecution(gpu).compute(graph, {"x": x}, {"y": y}))
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+def test_a_part_that_moves_is_compiled_once(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipelines: Any = engine_of(gpu).gpu.pipelines
+    made: list[str] = []
+    make = pipelines._compile
+    monkeypatch.setattr(
+        pipelines, "_compile", lambda name, key: (made.append(name), make(name, key))[1]
+    )
+    source, graph = texture(gpu.device, size=(64, 64, 1)), copying(gpu, [1, 1, 9, 9])
+    y, made[:] = empty_buffer(gpu.device, 81 * 4), []
+    for step in range(2, 9):
+        given = {"texture": source, "origin": (step, 2 * step), "size": (9, 9), "scale": step}
+        run(graph, given, y)
+    assert made == ["texture"]
+
+
+# test_user_device
+
+
+class Limited:
+    """An adapter whose driver has so many devices at once, as one of NVIDIA's has 64 or so."""
+
+    features: frozenset[str] = frozenset()
+    summary = "limited"
+
+    def __init__(self, at_once: int) -> None:
+        self.limits = wgpu.gpu.request_adapter_sync().limits
+        self._at_once = at_once
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def request_device_sync(self, **_: Any) -> Any:
+        if len(self._made) >= self._at_once:
+            raise RuntimeError("Request device failed (3): Parent device is lost")
+        made = InACycle()
+        self._made.add(made)
+        return made
+
+
+class InACycle:
+    """What only the collector frees."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_devices_that_wait_for_the_collector(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_wgpu_native()
+    adapter = Limited(2)
+    monkeypatch.setattr(adapters, "find_adapter", lambda *_: adapter)
+    for _ in range(5):
+        adapters.request_device()
+    kept = [adapters.request_device() for _ in range(2)]
+    with pytest.raises(OperationError, match=r"gives no device.*too many at once"):
+        adapters.request_device()
+    assert len(kept) == 2

@@ -13,9 +13,10 @@ import wgpu
 
 from tests.adapters import new_device
 from tests.backend.buffers import buffer_of, dispatched, empty_buffer, read
-from tests.backend.tensors import LONG, ONES, SHAPE, tensor
-from tests.graphs import assert_awaits, doubling
-from tests.internals import session_of, storage_of
+from tests.backend.held import fail, worked
+from tests.backend.tensors import LONG, ONES, SHAPE, buffer_behind, tensor
+from tests.graphs import assert_awaits, doubling, lost_info
+from tests.loops import under_asyncio
 from tests.processes import run_alone
 from webnn_py import (
     ContextLostError,
@@ -26,7 +27,6 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.ordering.timeline import state_of
 
 Scenario = tuple[Any, Callable[[], object], str]
 """A command buffer, what makes it invalid, and what the error says then."""
@@ -136,7 +136,7 @@ def a_recorded_graph_s_tensor(context: MLContext) -> Scenario:
     encoder.dispatch(doubling(context), {"x": ONES}, {"y": y})
 
     def destroy() -> None:  # which is not lent while commands wait that use it
-        buffer = storage_of(y).buffer
+        buffer = buffer_behind(y)
         type(buffer).destroy(buffer)
 
     return encoder._commands._encoder.finish(), destroy, "GPUBuffer is destroyed"
@@ -215,7 +215,7 @@ def submit_on_a_lost_device(context: MLContext) -> None:
     context.device.destroy()
     with pytest.raises(ContextLostError, match="lost"):
         context.submit([commands])
-    assert "lost" in session_of(context).lost.wait(LONG).message
+    assert "lost" in lost_info(context).message
 
 
 def submit_nothing_on_a_lost_device(context: MLContext) -> None:
@@ -274,8 +274,8 @@ def test_a_submission_that_failed_can_be_made_again(gpu: MLContext) -> None:
     gpu.submit([commands], sync=[gate(wait=1)])
     with pytest.raises(ValidationError, match="submitted before"):
         gpu.submit([commands])
-    state_of(gate).fail(1, ValueError("boom"))
-    session_of(gpu).run_on_worker(lambda: None).wait(LONG)
+    fail(gate)
+    under_asyncio(lambda: worked(gpu))
     with pytest.raises(OperationError, match="boom"):
         gpu.flush()
     gpu.submit([commands])

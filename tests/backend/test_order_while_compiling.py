@@ -27,11 +27,11 @@ from webnn_py import (
     Timeline,
     ValidationError,
 )
-from webnn_py.api.graph_compiler import GraphCompiler
 
 ONES = np.ones(4, np.float32)
-AT_SIZES = ("compile_open", "compile_as")
 """What compiles an open graph when it runs: on a CPU, and on a device."""
+
+BeforeCompiling = Callable[[Callable[[], None]], None]
 
 
 @pytest.fixture(params=["cpu", "several", "gpu"])
@@ -42,19 +42,10 @@ def context(request: pytest.FixtureRequest) -> MLContext:
 
 
 @pytest.fixture
-def compiling(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def compiling(before_compiling: BeforeCompiling) -> threading.Event:
     """Graphs are compiled once this is set."""
     go = threading.Event()
-
-    def later(compile_now: Callable[..., Any]) -> Callable[..., Any]:
-        def compile_later(*given: Any) -> Any:
-            assert go.wait(LONG)
-            return compile_now(*given)
-
-        return compile_later
-
-    for name in AT_SIZES:
-        monkeypatch.setattr(GraphCompiler, name, later(getattr(GraphCompiler, name)))
+    before_compiling(lambda: go.wait(LONG) and None)
     return go
 
 
@@ -197,15 +188,15 @@ def test_a_graph_may_be_destroyed_meanwhile(
 
 
 def test_what_does_not_compile_fails_what_it_was_to_write(
-    context: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
+    context: MLContext, run: Run, before_compiling: BeforeCompiling
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise OperationError("boom")
-
     graph, y, timeline = build(context, growing), tensor(context, ONES), Timeline()
     compute = MLAwaitedExecution(context).compute
-    for name in AT_SIZES:
-        monkeypatch.setattr(GraphCompiler, name, fail)
+
+    def fail() -> None:
+        raise OperationError("boom")
+
+    before_compiling(fail)
 
     async def main() -> None:
         with pytest.raises(OperationError, match=r"^boom$"):

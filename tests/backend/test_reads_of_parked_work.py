@@ -21,7 +21,6 @@ from webnn_py import (
     ValidationError,
     WaitTimeoutError,
 )
-from webnn_py.ordering import operation
 
 SHORT = 0.5
 """Seconds in which a busy machine finds out what is parked."""
@@ -63,11 +62,6 @@ class Pipeline:
 
 def _tensor(context: MLContext) -> MLTensor:
     return context.create_tensor_sync("float32", [8], readable=True, writable=True)
-
-
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation, "PARKED_WARNING_SECONDS", SHORT)
 
 
 def test_one_tensor_is_told_of_and_goes_on_once_it_is_consumed(context: MLContext) -> None:
@@ -169,7 +163,7 @@ def test_a_timeout_is_a_number(context: MLContext, timeout: Any) -> None:
         context.read_tensor_sync(_tensor(context), timeout=timeout)
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("soon_told")
 @pytest.mark.parametrize("call", ["read", "share", "compute"])
 def test_who_waits_without_a_timeout_is_told_once(
     context: MLContext, caplog: pytest.LogCaptureFixture, call: str

@@ -12,6 +12,7 @@ from tests.adapters import new_device
 from tests.backend.buffers import empty_buffer, read, submit
 from tests.backend.texels import (
     EVERY,
+    FORMATS,
     HEIGHT,
     USAGE,
     WIDTH,
@@ -26,9 +27,7 @@ from tests.backend.texels import (
     texture,
 )
 from tests.graphs import awaited
-from tests.internals import engine_of
 from webnn_py import DataError, MLCommandEncoder, MLContext, MLGraphBuilder, NotSupportedError, ml
-from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
 pytestmark = pytest.mark.kernels
 
@@ -154,23 +153,6 @@ def test_colours_of_srgb_textures_survive_the_way_through_a_graph(gpu: MLContext
     fill(source, texels)
     run(copying(gpu, [1, 4, 1, 256]), source, target)
     assert np.abs(texels_of(target).astype(int) - texels).max() <= 1
-
-
-def test_a_part_that_moves_is_compiled_once(
-    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipelines: Any = engine_of(gpu).gpu.pipelines
-    made: list[str] = []
-    make = pipelines._compile
-    monkeypatch.setattr(
-        pipelines, "_compile", lambda name, key: (made.append(name), make(name, key))[1]
-    )
-    source, graph = texture(gpu.device, size=(64, 64, 1)), copying(gpu, [1, 1, 9, 9])
-    y, made[:] = empty_buffer(gpu.device, 81 * 4), []
-    for step in range(2, 9):
-        given = {"texture": source, "origin": (step, 2 * step), "size": (9, 9), "scale": step}
-        run(graph, given, y)
-    assert made == ["texture"]
 
 
 def test_parts_tell_open_sizes(gpu: MLContext) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.backend.buffers import empty_buffer, read
+from tests.backend.buffers import device_for, empty_buffer, read
 from tests.backend.texels import (
     EVERY,
+    FORMATS,
     HEIGHT,
     USAGE,
     WIDTH,
@@ -25,7 +25,6 @@ from tests.backend.texels import (
     texture,
 )
 from tests.graphs import awaited, build
-from tests.internals import context_of, engine_of
 from webnn_py import (
     DataError,
     MLCommandEncoder,
@@ -35,7 +34,6 @@ from webnn_py import (
     MLOperand,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
 pytestmark = pytest.mark.kernels
 
@@ -210,32 +208,14 @@ def test_textures_as_constants(gpu: MLContext) -> None:
     np.testing.assert_array_equal(read(y, (HEIGHT, WIDTH)), texels[..., 0])
 
 
-def test_conversions_are_compiled_off_the_loop(
-    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipelines: Any = engine_of(gpu).gpu.pipelines
-    make, threads = pipelines.get, []
-
-    def pipeline(*arguments: Any) -> Any:
-        threads.append(threading.current_thread())
-        return make(*arguments)
-
-    graph = copying(gpu, [HEIGHT, WIDTH])
-    monkeypatch.setattr(pipelines, "get", pipeline)
-    awaited(graph, {"x": texture(gpu.device, "r32float")}, {"y": texture(gpu.device, "r32float")})
-    assert len(threads) == 2
-    assert threading.main_thread() not in threads
-
-
 # What is refused
 
 
 def refuse(graph: MLGraph, message: str, x: Any = None, y: Any = None) -> None:
     """Both modes refuse, and the graph runs after that."""
-    device = context_of(graph).device
     shape = graph.inputs["x"].shape
     good_x = np.zeros(shape, graph.inputs["x"].data_type)
-    good_y = empty_buffer(device, good_x.nbytes)
+    good_y = empty_buffer(device_for(graph), good_x.nbytes)
     what = "input 'x'" if y is None else "output 'y'"
     for go in (run, lambda graph, x, y: awaited(graph, {"x": x}, {"y": y})):
         with pytest.raises(DataError, match=f"{what}: {message}"):

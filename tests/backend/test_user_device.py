@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import wgpu
 
-from tests.adapters import need_limits, need_wgpu_native
+from tests.adapters import need_limits, new_device
 from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import tensor
 from tests.graphs import (
@@ -35,13 +34,10 @@ from webnn_py import (
     MLGraphBuilder,
     MLOperand,
     NotSupportedError,
-    OperationError,
     Timeline,
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.devices import adapters
-from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
 SMALL = 1 << 20
 """Bytes of the largest binding of a small device."""
@@ -50,7 +46,7 @@ SMALL = 1 << 20
 def device_with(**limits: int) -> Any:
     """A device with WebGPU's default limits but for some, and no features."""
     required = {name.replace("_", "-"): value for name, value in limits.items()}
-    device = find_adapter().request_device_sync(required_limits=required)
+    device = new_device(required_limits=required)
     need_limits(device, **limits)
     return device
 
@@ -379,46 +375,6 @@ def test_contexts_of_one_device_see_each_other_s_tensors(plain: MLContext) -> No
     with pytest.raises(DataError, match="input 'x': the MLTensor's own context is lost"):
         awaited(ours, {"x": lost})
     assert awaited(ours, {"x": ones})["y"].tolist() == [[2] * 3] * 2
-
-
-class Limited:
-    """An adapter whose driver has so many devices at once, as one of NVIDIA's has 64 or so."""
-
-    features: frozenset[str] = frozenset()
-    summary = "limited"
-
-    def __init__(self, at_once: int) -> None:
-        self.limits = find_adapter().limits
-        self._at_once = at_once
-        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def request_device_sync(self, **_: Any) -> Any:
-        if len(self._made) >= self._at_once:
-            raise RuntimeError("Request device failed (3): Parent device is lost")
-        made = InACycle()
-        self._made.add(made)
-        return made
-
-
-class InACycle:
-    """What only the collector frees."""
-
-    def __init__(self) -> None:
-        self.self = self
-
-
-def test_devices_that_wait_for_the_collector(
-    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    need_wgpu_native()
-    adapter = Limited(2)
-    monkeypatch.setattr(adapters, "find_adapter", lambda *_: adapter)
-    for _ in range(5):
-        adapters.request_device()
-    kept = [adapters.request_device() for _ in range(2)]
-    with pytest.raises(OperationError, match=r"gives no device.*too many at once"):
-        adapters.request_device()
-    assert len(kept) == 2
 
 
 @pytest.mark.parametrize("name", ["arg_max", "arg_min"])

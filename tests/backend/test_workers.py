@@ -6,15 +6,15 @@ import asyncio
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.backend.held import before_each_run
 from tests.backend.tensors import LONG, ONES, adding, tensor
 from tests.graphs import assert_awaits, assert_works, doubling
-from tests.internals import executable_of
 from tests.loops import Run, cancel_after, pause
 from tests.processes import run_alone
 from webnn_py import (
@@ -34,18 +34,6 @@ def wide() -> Iterator[MLContext]:
     """A context of two threads."""
     with ml.create_context_sync(device_type="cpu", workers=2) as context:
         yield context
-
-
-def before_each_run(graph: MLGraph, act: Callable[[], None], patch: pytest.MonkeyPatch) -> MLGraph:
-    executable: Any = executable_of(graph)
-    run = executable.run
-
-    def acting(inputs: Any, outputs: Any) -> None:
-        act()
-        run(inputs, outputs)
-
-    patch.setattr(executable, "run", acting)
-    return graph
 
 
 def gated(context: MLContext, patch: pytest.MonkeyPatch) -> tuple[MLGraph, Any, Any]:
@@ -148,15 +136,15 @@ def test_a_failure_stops_what_signals_more(
     wide: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with one thread: what signals 2 has run by then, but was submitted later."""
-    graph, begun, go = gated(wide, monkeypatch)
+    begun, go = threading.Event(), threading.Event()
     timeline, y, x = Timeline(), tensor(wide), tensor(wide, ONES)
 
-    def refuse(inputs: Any, outputs: Any) -> None:
+    def refuse() -> None:
         begun.set()
         assert go.wait(LONG)
         raise ValueError("boom")
 
-    monkeypatch.setattr(executable_of(graph), "run", refuse)
+    graph = before_each_run(doubling(wide, "refused"), refuse, monkeypatch)
     wide.dispatch(graph, {"x": x}, {"y": tensor(wide)}, [timeline(signal=1)])
     wide.dispatch(doubling(wide), {"x": x}, {"y": y}, [timeline(signal=2)])
     assert begun.wait(LONG)
