@@ -40,6 +40,7 @@ class CompiledGraph:
         session: Session of the context.
         recipe: The graph as recorded, before any pass.
         compile: Compiles a graph without open dimensions; `GraphCompiler.compile` by default.
+        shares: Whether to use the compiled form of an equal recipe, if there is one.
 
     Attributes:
         signature: Inputs and outputs of the executions.
@@ -51,10 +52,12 @@ class CompiledGraph:
         session: Session,
         recipe: Graph,
         compile: Callable[[Graph], Compiled] | None = None,
+        shares: bool = True,
     ) -> None:
         self.session = session
         self.is_open = bool(recipe.open_sizes)
-        same = None if self.is_open or debug_level() else session.compiler.recipes.find(recipe)
+        looks = shares and not (self.is_open or debug_level())
+        same = session.compiler.recipes.find(recipe) if looks else None
         if same is not None:
             recipe = same.recipe
         self.signature = signature = Signature.of(recipe)

@@ -68,6 +68,11 @@ class KnownModel:
             self._key = repr((*versions, rewrites, dict(shapes), model.structure))
             model.parts = {}
 
+    @property
+    def is_cached(self) -> bool:
+        """Whether `store` writes an entry, once the model is imported."""
+        return bool(self._key) and not self._model.reads_elsewhere
+
     def load(self) -> tuple[Graph, Graph] | None:
         """Return the recorded graph and the graph after the engine's passes; None on a miss."""
         if not self._key:
@@ -86,7 +91,7 @@ class KnownModel:
             optimized: The graph after the engine's passes.
             recorder: The computations by which the passes derived weights.
         """
-        if not self._key or self._model.reads_elsewhere:
+        if not self.is_cached:
             return
         try:
             found = _written(self._model, recipe, optimized, recorder)

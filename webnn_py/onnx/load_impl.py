@@ -90,7 +90,8 @@ def built(
 
     builder, made = imported(ctx, model, shapes, constants)
     recipe = recorded(builder, outputs(builder, made))
-    graph = MLGraph(CompiledGraph(session, recipe, compile))
+    shares = bool(constants) or not known.is_cached  # an entry needs what passes compute
+    graph = MLGraph(CompiledGraph(session, recipe, compile, shares))
     for optimized in () if constants else rewritten:  # empty if dimensions are open
         known.store(recipe, optimized, recorder)
     return graph
