@@ -220,7 +220,7 @@ class Shader:
         """Return the shader with other `codes`."""
         *of_functions, main = codes
         functions = [
-            replace(function, code=code)
+            function if function.code is code else replace(function, code=code)
             for function, code in zip(
                 (*self.functions, *self.entry.functions), of_functions, strict=True
             )

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from webnn_py.engines.webgpu.compiler.code.functions import Function, count_calls
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, PrivateVariable, Shader
-from webnn_py.engines.webgpu.program.pieces import Branch, Code, Literal, Loop, LoopBody
+from webnn_py.engines.webgpu.program.pieces import Branch, Code, Literal, Loop, LoopBody, Piece
 from webnn_py.engines.webgpu.program.storage import Features
 
 MAX_SHARED_NUMBERS = 64
@@ -71,8 +71,7 @@ class _Form:
 
     Attributes:
         places: The places of the numbers that the kernel could read, in order.
-        numbers: These numbers in WGSL.
-        words: The words from which the kernel would read them.
+        literals: These numbers.
         text: The code with the types of these in their place.
     """
 
@@ -81,11 +80,15 @@ class _Form:
         codes = shader.codes
         functions = (*shader.functions, *shader.entry.functions)
         self.places = list(_readable(codes, functions))
-        found = [codes[code].literals[piece] for code, piece in self.places]
-        self.numbers = [literal.wgsl for literal in found]
-        self.words = [literal.word for literal in found]
-        types = {at: f"#{literal.type}" for at, literal in zip(self.places, found, strict=True)}
-        self.text = shader.with_codes(_replaced(codes, types)).wgsl
+        self.literals = [codes[code].literals[piece] for code, piece in self.places]
+        types = ("#" + literal.type for literal in self.literals)
+        texts = dict(zip(self.places, types, strict=True))
+        self.text = shader.with_codes(_replaced(codes, texts)).wgsl
+
+    @property
+    def numbers(self) -> Iterator[str]:
+        """The numbers in WGSL."""
+        return (literal.wgsl for literal in self.literals)
 
 
 def _shader_of(kernel: Kernel) -> Shader:
@@ -104,9 +107,11 @@ def _readable(codes: Sequence[Code], functions: Sequence[Function]) -> Iterator[
         once = _divided_once(codes, functions)
     for number, code in enumerate(codes):
         short = set(_short(code)) if code.loops else ()
+        parts = once.get(number, ())
         for place, literal in code.literals.items():
-            divides = literal.divides and not any(place in part for part in once.get(number, ()))
-            if literal.type in _SHARED_TYPES and not divides and place not in short:
+            if literal.type not in _SHARED_TYPES or place in short:
+                continue
+            if not literal.divides or any(place in part for part in parts):
                 yield number, place
 
 
@@ -155,10 +160,12 @@ def _divided_once(
 
 def _replaced(codes: Sequence[Code], texts: Mapping[Place, str]) -> list[Code]:
     """Return the codes with texts in the place of pieces."""
-    made = [list(code.pieces) for code in codes]
-    for (code, piece), text in texts.items():
-        made[code][piece] = text
-    return [Code(pieces) for pieces in made]
+    made: dict[int, list[Piece]] = {}
+    for (number, place), text in texts.items():
+        if number not in made:
+            made[number] = list(codes[number].pieces)
+        made[number][place] = text
+    return [Code(made[n]) if n in made else code for n, code in enumerate(codes)]
 
 
 def _shared(kernels: list[Kernel], forms: Mapping[str, _Form], features: Features) -> list[Kernel]:
@@ -183,7 +190,7 @@ def _shared(kernels: list[Kernel], forms: Mapping[str, _Form], features: Feature
             code=first.code,
             shader=first.shader,
             reads_words=True,
-            numbers=tuple(forms[kernel.code].words[number] for number in firsts),
+            numbers=tuple(forms[kernel.code].literals[number].word for number in firsts),
         )
         for kernel in kernels
     ]
