@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.internals import recipe_of
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, MLOperand, ml
 
 pytest.importorskip("onnxruntime")
-import onnxruntime
-
-from webnn_py.engines.onnx_lowering import OPSET, lower_graph, numbered
-from webnn_py.engines.onnx_lowering.versions import OLDER_OPSET
 
 SHAPE = [1, 3, 9, 7]
 Written = Callable[[MLGraphBuilder, MLOperand], MLOperand]
@@ -34,15 +30,6 @@ def moved(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.transpose(b.cast(made, "float32"))
 
 
-def of_four_bits(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
-    packed = b.constant(bytes([0x21]), "int4", [1, 1, 1, 2])
-    scale, zero = (
-        b.constant(np.ones((1, 1, 1, 1), "float32")),
-        b.constant(bytes(1), "int4", [1] * 4),
-    )
-    return b.add(b.slice(b.dequantize_linear(packed, scale, zero), [0] * 4, [1] * 4), average(b, x))
-
-
 def not_a_number(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.is_infinite(b.cast(average(b, x), "float16"))
 
@@ -52,23 +39,15 @@ def graph_on(context: MLContext, written: Written) -> MLGraph:
     return builder.build_sync({"y": written(builder, builder.input("x", "float32", SHAPE))})
 
 
-@pytest.mark.parametrize(
-    ("written", "version"),
-    [
-        (average, OLDER_OPSET),
-        (moved, OLDER_OPSET),
-        (spread, OPSET),
-        (of_four_bits, OPSET),
-        (not_a_number, OPSET),
-    ],
-)
-def test_an_older_version_is_named_where_it_says_the_same(written: Written, version: int) -> None:
-    with ml.create_context_sync(engine="reference") as context:
-        recipe = recipe_of(graph_on(context, written))
-    for older, wanted in ((True, version), (False, OPSET)):
-        model = lower_graph(recipe, numbered(recipe), older=older).model
-        assert [one.version for one in model.opset_import if not one.domain] == [wanted]
-        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+def test_an_older_version_is_named_where_it_says_the_same(models: list[Any]) -> None:
+    versions = []
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        for written in (average, moved, spread, not_a_number):
+            graph_on(context, written)
+            versions += [one.version for one in models[-1].opset_import if not one.domain]
+    older, newer = versions[0], versions[-1]
+    assert older < newer
+    assert versions == [older, older, newer, newer]
 
 
 @pytest.mark.parametrize("written", [average, spread, moved])
