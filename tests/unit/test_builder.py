@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import pickle
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.graphs import ONES, assert_works, doubling
-from tests.internals import session_of
 from webnn_py import (
     InvalidStateError,
     MLContext,
     MLExecution,
     MLGraphBuilder,
-    MLOperand,
     MLOperandDescriptor,
-    OperationError,
     ValidationError,
 )
-from webnn_py.api.graph_compiler import GraphCompiler
 
 
 @pytest.fixture
@@ -204,47 +198,6 @@ def test_a_builder_builds_once(builder: MLGraphBuilder) -> None:
     ):
         with pytest.raises(InvalidStateError, match="make a new builder"):
             again()
-
-
-async def test_a_builder_tells_what_became_of_its_build(
-    cpu: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has not built where that failed or was cancelled, and is used up, as by the text."""
-
-    def recorded() -> tuple[MLGraphBuilder, dict[str, MLOperand]]:
-        builder = MLGraphBuilder(cpu)
-        return builder, {"y": builder.relu(builder.input("x", "float32", [1]))}
-
-    builder, outputs = recorded()
-    held = threading.Event()
-    session_of(cpu).run_on_builder(held.wait)
-    task = asyncio.ensure_future(builder.build_async(outputs))
-    await asyncio.sleep(0)
-    with pytest.raises(InvalidStateError, match="is building its graph"):
-        builder.build_sync(outputs)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    with pytest.raises(InvalidStateError, match=r"was cancelled.*make a new builder"):
-        builder.build_sync(outputs)
-
-    builder, outputs = recorded()
-    with monkeypatch.context() as patch:
-        patch.setattr(GraphCompiler, "compile", raising)
-        with pytest.raises(OperationError, match="enough"):
-            builder.build_sync(outputs)
-    with pytest.raises(InvalidStateError, match=r"could not build its graph.*make a new builder"):
-        await builder.build_async(outputs)
-
-    compiled: list[object] = []
-    monkeypatch.setattr(GraphCompiler, "compile", lambda *given: compiled.append(given))
-    held.set()
-    await session_of(cpu).run_on_builder(lambda: None)
-    assert not compiled
-
-
-def raising(*given: object) -> None:
-    raise OperationError("enough")
 
 
 async def test_building_awaited_gives_the_same_graph(cpu: MLContext) -> None:

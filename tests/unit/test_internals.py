@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import gc
 import inspect
 import re
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -31,10 +33,13 @@ from webnn_py import (
     MLContext,
     MLExecution,
     MLGraphBuilder,
+    MLOperand,
     NotSupportedError,
+    OperationError,
     Timeline,
     ml,
 )
+from webnn_py.api.graph_compiler import GraphCompiler
 from webnn_py.cli.main import COMMANDS
 from webnn_py.engines import HostExecutable
 from webnn_py.engines.profile import MAX_RISE_SECONDS, Roof, RunTime, until_steady
@@ -385,3 +390,47 @@ def test_hardware_is_awake_before_what_counts() -> None:
     with context_on(Sleeping("sleeping", running(*REGISTRY))) as context:
         profile = chain(context).profile(X)
     assert profile.milliseconds == pytest.approx(5 / 7)
+
+
+# test_builder
+
+
+async def test_a_builder_tells_what_became_of_its_build(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not built where that failed or was cancelled, and is used up, as by the text."""
+
+    def recorded() -> tuple[MLGraphBuilder, dict[str, MLOperand]]:
+        builder = MLGraphBuilder(cpu)
+        return builder, {"y": builder.relu(builder.input("x", "float32", [1]))}
+
+    builder, outputs = recorded()
+    held = threading.Event()
+    session_of(cpu).run_on_builder(held.wait)
+    task = asyncio.ensure_future(builder.build_async(outputs))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidStateError, match="is building its graph"):
+        builder.build_sync(outputs)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(InvalidStateError, match=r"was cancelled.*make a new builder"):
+        builder.build_sync(outputs)
+
+    builder, outputs = recorded()
+    with monkeypatch.context() as patch:
+        patch.setattr(GraphCompiler, "compile", raising)
+        with pytest.raises(OperationError, match="enough"):
+            builder.build_sync(outputs)
+    with pytest.raises(InvalidStateError, match=r"could not build its graph.*make a new builder"):
+        await builder.build_async(outputs)
+
+    compiled: list[object] = []
+    monkeypatch.setattr(GraphCompiler, "compile", lambda *given: compiled.append(given))
+    held.set()
+    await session_of(cpu).run_on_builder(lambda: None)
+    assert not compiled
+
+
+def raising(*given: object) -> None:
+    raise OperationError("enough")

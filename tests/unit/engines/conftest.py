@@ -1,4 +1,4 @@
-"""What ONNX Runtime is given."""
+"""What ONNX Runtime is given, and makes."""
 
 from __future__ import annotations
 
@@ -21,4 +21,19 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             super().__init__(model, *given, **options)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Noted)
+    return made
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sessions of ONNX Runtime that are made from now on."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    made: list[Any] = []
+
+    class Counted(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            made.append(self)
+            super().__init__(*given, **options)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Counted)
     return made

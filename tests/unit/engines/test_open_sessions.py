@@ -24,20 +24,6 @@ def reference() -> MLContext:
     return ml.create_context_sync(engine="reference")
 
 
-@pytest.fixture
-def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Those that are made from now on."""
-    made = []
-
-    class Counted(onnxruntime.InferenceSession):  # type: ignore[misc]
-        def __init__(self, *given: Any, **options: Any) -> None:
-            made.append(self)
-            super().__init__(*given, **options)
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Counted)
-    return made
-
-
 @pytest.mark.parametrize(("width", "runs"), [(16, 20), (384, 4)])
 def test_all_sizes_of_an_encoder_have_one_session(
     context: MLContext, reference: MLContext, sessions: list[Any], width: int, runs: int
