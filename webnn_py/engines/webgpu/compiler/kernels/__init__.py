@@ -1,4 +1,9 @@
-"""Kernels: WGSL that computes one stored value, from the template that suits its loop."""
+"""Kernels: WGSL that computes one stored value, from the template that suits its loop.
+
+A template is a module with a function that returns kernels or declines, and a line in one of the
+lists here. It declares bindings, arrays and functions by `KernelBuilder` and `EntryPoint`, and
+writes numbers, loops and the names of these by `program/pieces.py`.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +33,9 @@ OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {
 }
 """Emitters for the compiler's own operators."""
 
+_OF_SEVERAL = (scatter_kernel.emit, product_kernel.emit_split_k)
+"""Templates of several kernels, in the order of trial; each returns None to decline."""
+
 _TEMPLATES = (
     conv_direct.emit,
     product_kernel.emit,
@@ -36,7 +44,7 @@ _TEMPLATES = (
     arg_kernel.emit,
     scan_kernel.emit,
 )
-"""Templates for a kernel with a loop, in the order of trial; each returns None to decline."""
+"""Templates of one kernel with a loop, as above; for roots that one binding shows."""
 
 
 def emit(make: Make, node: Node | None) -> list[Kernel]:
@@ -49,19 +57,23 @@ def emit(make: Make, node: Node | None) -> list[Kernel]:
         node: The node whose loop the kernel runs; operators before and after it are fused. None if
             there is no loop.
     """
-    if node is not None and node.op in OWN:
+    if node is None:
+        return _elementwise(make, node)
+    if node.op in OWN:
         return OWN[node.op](make, node)
-    scattering = None if node is None else scatter_kernel.emit(make, node)
-    if scattering is not None:
-        return scattering
-    split_k = None if node is None else product_kernel.emit_split_k(make, node)
-    if split_k is not None:
-        return split_k
+    for several in _OF_SEVERAL:
+        kernels = several(make, node)
+        if kernels is not None:
+            return kernels
     builder = make()
-    parts = builder.parts(builder.root)
-    if node is not None and len(parts) == 1:
-        for template in _TEMPLATES:
-            kernel = template(make(), node)
-            if kernel is not None:
-                return [kernel]
-    return [elementwise_kernel.emit(make(), node, part) for part in parts]
+    for template in _TEMPLATES if builder.is_whole(builder.root) else ():
+        kernel = template(make(), node)
+        if kernel is not None:
+            return [kernel]
+    return _elementwise(make, node)
+
+
+def _elementwise(make: Make, node: Node | None) -> list[Kernel]:
+    """Return the kernels that compute each element of a root, one for each of its parts."""
+    builder = make()
+    return [elementwise_kernel.emit(make(), node, part) for part in builder.parts(builder.root)]
