@@ -120,6 +120,22 @@ CASES: dict[str, Callable[[int, int], Given]] = {
     "lstm": lambda r, c: recurrent(4, (), 2, r),
     "lstm_cell": lambda r, c: recurrent(4, ("hidden_state", "cell_state"), 0, r),
     "matmul": lambda r, c: ({"a": small(2, r, c), "b": small(c, 3)}, {}),
+    "matmul_integer": lambda r, c: (
+        {
+            "a": places(255, r, c).astype(np.uint8),
+            "b": places(255, c, 3).astype(np.uint8),
+            "a_zero_point": places(255, r).astype(np.uint8),
+        },
+        {},
+    ),
+    "matmul_packed": lambda r, c: (
+        {
+            "x": small(3, c),
+            "codes": places(255, r, c).astype(np.uint8),
+            "scales": np.full((r, -(-c // 32)), 0.25, np.float32),
+        },
+        {},
+    ),
     "max_pool2d": pooling,
     "pad": lambda r, c: (
         {"input": floats(r, c)},
@@ -139,6 +155,25 @@ CASES: dict[str, Callable[[int, int], Given]] = {
     ),
     "reshape": lambda r, c: ({"input": floats(r, c)}, {"new_shape": [c, r]}),
     "reverse": lambda r, c: ({"input": places(200, r, c).astype(np.uint8)}, {}),
+    "rms_normalization": lambda r, c: ({"x": floats(r, c), "scale": floats(c)}, {}),
+    "rotary_embedding": lambda r, c: (
+        {
+            "x": floats(1, 2, r, 2 * c),
+            "cos": floats(r, c),
+            "sin": floats(r, c),
+            "positions": places(r, r),
+        },
+        {},
+    ),
+    "scaled_dot_product_attention": lambda r, c: (
+        {
+            "query": floats(1, 2, min(r, c, 64), 4),
+            "key": floats(1, 1, max(r, c), 4),
+            "value": floats(1, 1, max(r, c), 4),
+            "lengths": np.array([max(r, c) - 5], np.int32),
+        },
+        {"causal": True},
+    ),
     "scatter_elements": lambda r, c: (
         {"input": floats(r, c), "indices": places(r, r, c), "updates": floats(r, c)},
         {"axis": 0},
@@ -150,6 +185,10 @@ CASES: dict[str, Callable[[int, int], Given]] = {
             "updates": places(200, r).astype(np.uint8),
         },
         {},
+    ),
+    "scatter_rows": lambda r, c: (
+        {"cache": floats(2, r, c), "rows": floats(2, r // 2, c), "starts": places(r, 2)},
+        {"axis": 1},
     ),
     "slice": lambda r, c: (
         {"input": floats(r, c)},

@@ -16,10 +16,12 @@ from tests.property.drawing import (
     Tensor,
     data_types,
     divisors,
+    operands,
     shapes,
     sizes,
     tensors,
 )
+from tests.property.rules import RULES
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.ops.declare import Operator
 
@@ -100,6 +102,33 @@ def _quantization(draw: Draw, op: Operator) -> Call:
     return Call(op, {"input": source, "scale": scale, "zero_point": zero_point})
 
 
+@st.composite
+def _bytes_of_blocks(draw: Draw, op: Operator) -> Call:
+    """matmul_packed with the bytes of blocks, of 4 or 8 bits a code."""
+    block, columns = draw(st.sampled_from([2, 4, 16])), draw(sizes(4))
+    depth, bits = draw(sizes(3 * block)), draw(st.sampled_from([4, 8]))
+    blocks = -(-depth // block)
+    kind = draw(data_types(op, "x"))
+    members = {
+        "x": draw(tensors(kind, (*draw(shapes(0, 2, 3)), depth))),
+        "codes": draw(tensors("uint8", (columns, blocks, block * bits // 8), 0, 255)),
+        "scales": draw(tensors(kind, (columns, blocks), -2, 2)),
+    }
+    if draw(st.booleans()):
+        shape = columns, -(-blocks * bits // 8)
+        members["zero_points"] = draw(tensors("uint8", shape, 0, 255))
+    return Call(op, members, {"block_size": block})
+
+
+@st.composite
+def _packed(draw: Draw, op: Operator) -> Call:
+    """matmul_packed with an element for each code, or with bytes of blocks."""
+    if draw(st.booleans()):
+        return draw(_bytes_of_blocks(op))
+    wanted, options = RULES[op.name](draw, op)
+    return Call(op, draw(operands(op, wanted)), options)
+
+
 WHOLE: dict[str, Callable[[Operator], st.SearchStrategy[Call]]] = {
     "gather": _by_axis,
     "gather_elements": _by_axis,
@@ -108,4 +137,5 @@ WHOLE: dict[str, Callable[[Operator], st.SearchStrategy[Call]]] = {
     "scatter_nd": _by_coordinates,
     "quantize_linear": _quantization,
     "dequantize_linear": _quantization,
+    "matmul_packed": _packed,
 }

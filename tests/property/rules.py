@@ -297,3 +297,76 @@ def _gru(draw: Draw, op: Operator) -> Any:
 def _lstm(draw: Draw, op: Operator) -> Any:
     front = "" if op.name == "lstm_cell" else "initial_"
     return _recurrent(draw, op, 4, [f"{front}hidden_state", f"{front}cell_state"])
+
+
+@rule("scaled_dot_product_attention")
+def _attention(draw: Draw, op: Operator) -> Any:
+    batch, shared, group, rows, keys, size, width = (draw(sizes(3)) for _ in range(7))
+    heads = shared * group
+    wanted: dict[str, Shape] = {
+        "query": (batch, heads, rows, size),
+        "key": (batch, shared, keys, size),
+        "value": (batch, shared, keys, width),
+    }
+    mask = draw(broadcasting((batch, heads, rows, keys)))
+    optional = {"mask": mask, "lengths": (draw(st.sampled_from([1, batch])),)}
+    options = {
+        "scale": draw(st.sampled_from([None, 0.25, 1.0])),
+        "window": draw(st.none() | sizes(4)),
+        "softcap": draw(st.sampled_from([None, 0.5, 8.0])),
+    }
+    return wanted | draw(present(optional)), options
+
+
+@rule("rotary_embedding")
+def _rotary_embedding(draw: Draw, op: Operator) -> Any:
+    batch, heads, rows, pairs = (draw(sizes(3)) for _ in range(4))
+    x = (batch, heads, rows, 2 * pairs + draw(st.integers(0, 2)))
+    lead = draw(st.sampled_from([(), (1,), (batch,)]))
+    if draw(st.booleans()):
+        angles = (*lead, rows, pairs)
+        return {"x": x, "cos": angles, "sin": angles}, {}
+    table = (draw(sizes(4)), pairs)
+    return {"x": x, "cos": table, "sin": table, "positions": (*lead, rows)}, {}
+
+
+@rule("rms_normalization")
+def _rms_normalization(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(1))
+    axes = draw(st.none() | st.lists(st.sampled_from(range(len(shape))), unique=True))
+    along = shape[-1:] if axes is None else tuple(shape[axis] for axis in axes)
+    return {"x": shape, "scale": along}, {"axes": axes}
+
+
+@rule("scatter_rows")
+def _scatter_rows(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(2))
+    axis = draw(st.integers(1, len(shape) - 1))
+    rows = (*shape[:axis], draw(sizes(4)), *shape[axis + 1 :])
+    starts = (draw(st.sampled_from([1, shape[0]])),)
+    return {"cache": shape, "rows": rows, "starts": starts}, {"axis": axis}
+
+
+@rule("matmul_packed")
+def _matmul_packed(draw: Draw, op: Operator) -> Any:
+    block = draw(st.sampled_from([1, 3, 4, 16]))
+    columns, depth = draw(sizes(4)), draw(sizes(3 * block))
+    blocks = -(-depth // block)
+    wanted = {
+        "x": (*draw(shapes(0, 3, 3)), depth),
+        "codes": (columns, depth),
+        "scales": (columns, blocks),
+    }
+    optional: dict[str, Shape] = {"zero_points": (columns, blocks)}
+    return wanted | draw(present(optional)), {"block_size": block}
+
+
+@rule("matmul_integer")
+def _matmul_integer(draw: Draw, op: Operator) -> Any:
+    batch = draw(shapes(0, 3, 2))
+    m, n, k = draw(sizes()), draw(sizes()), draw(st.sampled_from([1, 3, 300]))
+    a, b = (*draw(broadcasting(batch)), m, k), (*draw(broadcasting(batch)), k, n)
+    rows = st.sampled_from([(), (1,), (m,), (m, 1), (*a[:-1], 1)])
+    columns = st.sampled_from([(), (1,), (n,), (1, n), (*b[:-2], 1, n)])
+    optional = {"a_zero_point": draw(rows), "b_zero_point": draw(columns)}
+    return {"a": a, "b": b} | draw(present(optional)), {}

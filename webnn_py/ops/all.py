@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from webnn_py.ops.activation import Activation
+from webnn_py.ops.attention import Attention
 from webnn_py.ops.convolution import Convolution
 from webnn_py.ops.docstrings import complete_docstrings
 from webnn_py.ops.elementwise import Elementwise
@@ -15,6 +16,7 @@ from webnn_py.ops.normalization import Normalization
 from webnn_py.ops.operand import NodeBuilder
 from webnn_py.ops.pooling import Pooling
 from webnn_py.ops.quantization import Quantization
+from webnn_py.ops.quantized_products import QuantizedProducts
 from webnn_py.ops.recurrent import Recurrent
 from webnn_py.ops.reduction import Reduction
 from webnn_py.ops.resampling import Resampling
@@ -34,6 +36,8 @@ class Operators(
     Indexing,
     Resampling,
     Quantization,
+    QuantizedProducts,
+    Attention,
     Recurrent,
 ):
     """The builder methods of all operators.

@@ -234,6 +234,11 @@ def _along(node: NodeAxes) -> int:
     return _require_unmixed(node.only("input"), node.attrs["axis"])
 
 
+@rule("rms_normalization")
+def _rms_normalization(node: NodeAxes) -> int:
+    return _require_unmixed(node.only("x"), *node.attrs["axes"])
+
+
 @rule("layer_normalization", "resample2d", "reverse")
 def _along_several(node: NodeAxes) -> int:
     return _require_unmixed(node.only("input"), *node.attrs["axes"])
@@ -283,6 +288,46 @@ def _gemm(node: NodeAxes) -> int:
     if c is not None and c - node.operand("c").rank != place - 2:
         raise MixedError
     return place
+
+
+@rule("matmul_packed")
+def _matmul_packed(node: NodeAxes) -> int:
+    return _require_unmixed(node.only("x"), node.output.rank - 1)
+
+
+@rule("matmul_integer")
+def _matmul_integer(node: NodeAxes) -> int:
+    for name in ("a_zero_point", "b_zero_point"):
+        axis = node.axis(name)
+        if axis is not None and node.operand(name).rank == 1:
+            raise MixedError  # it lies along rows or columns
+    return _matmul(node)
+
+
+# Attention
+
+
+@rule("scaled_dot_product_attention")
+def _attention(node: NodeAxes) -> int:
+    """Require the batch of queries, keys and values, and of what else has one."""
+    needed = [node.axis(name) for name in ("query", "key", "value")]
+    lengths, mask = node.axis("lengths"), node.axis("mask")
+    if needed != [0, 0, 0] or lengths not in (None, 0):
+        raise MixedError
+    if mask is not None and mask - node.operand("mask").rank != -4:
+        raise MixedError
+    return 0
+
+
+@rule("rotary_embedding")
+def _rotary_embedding(node: NodeAxes) -> int:
+    """Require the batch or, of `x` alone, the heads."""
+    axis = _require_unmixed(node.axis("x"), 2, 3)
+    for name, rank in (("cos", 3), ("sin", 3), ("positions", 2)):
+        other = node.axis(name)
+        if other is not None and (other, axis, node.operand(name).rank) != (0, 0, rank):
+            raise MixedError
+    return axis
 
 
 # Movement
@@ -378,6 +423,14 @@ def _gather_nd(node: NodeAxes) -> int:
 def _scatter_elements(node: NodeAxes) -> int:
     _require_unmixed(node.axis("input"))
     return _require_unmixed(node.broadcast_axis, node.attrs["axis"])
+
+
+@rule("scatter_rows")
+def _scatter_rows(node: NodeAxes) -> int:
+    axis = _require_unmixed(node.axis("cache"), node.attrs["axis"])
+    if node.axis("rows") != axis or node.axis("starts") not in (None, axis):
+        raise MixedError
+    return axis
 
 
 @rule("scatter_nd")

@@ -37,6 +37,19 @@ def _matmul(node: Node) -> int:
     return 2 * node.output.size * _operand(node, 0).shape[-1]
 
 
+def _packed_product(node: Node) -> int:
+    """Return a product's operations; to dequantize takes two for each weight."""
+    depth = _operand(node, 0).shape[-1]
+    return 2 * node.output.size * depth + 2 * depth * node.output.shape[-1]
+
+
+def _attention(node: Node) -> int:
+    """Return the operations of both products and of a softmax over the scores."""
+    batch, heads, rows, size = _operand(node, 0).shape
+    keys, width = _operand(node, 2).shape[2:]
+    return batch * heads * rows * keys * (2 * size + 2 * width + 5)
+
+
 def _gemm(node: Node) -> int:
     rows, columns = _operand(node, 0).shape
     added = node.output.size if node.inputs[2] is not None else 0
@@ -88,6 +101,11 @@ _RULES_OF_FAMILIES: Mapping[str, Callable[[Node], int]] = {
 }
 _RULES: Mapping[str, Callable[[Node], int]] = {
     "matmul": _matmul,
+    "matmul_integer": _matmul,
+    "matmul_packed": _packed_product,
+    "scaled_dot_product_attention": _attention,
+    "rotary_embedding": _times(3),
+    "rms_normalization": _times(5),
     "gemm": _gemm,
     "identity": _NONE,
     # Mean, difference, square, variance, quotient, scale and bias count one each; batch

@@ -157,3 +157,47 @@ class Indexing:
         """
         _check_updates(updates, _slices(input, indices))
         return result(Descriptor(input.data_type, input.shape))
+
+    @operator(
+        cache=Limits(ANY, (2, MAX_RANK)),
+        rows=Limits("cache", (2, MAX_RANK)),
+        starts=Limits(("int32", "int64"), 1),
+        output="cache",
+        extension=True,
+    )
+    def scatter_rows(
+        self,
+        cache: MLOperand,
+        rows: MLOperand,
+        starts: MLOperand,
+        *,
+        axis: int = 2,
+        label: str = "",
+    ) -> Inferred:
+        """Copy the cache and write new rows into each batch, from its own start on along `axis`.
+
+        Args:
+            cache: A tensor whose first dimension is the batch.
+            rows: New rows, of the shape of `cache` except along `axis`.
+            starts: [batch] or [1]: the position along `axis` of the first new row in each batch.
+                Rows at positions outside of the cache are dropped.
+            axis: The dimension, counted from 0; not the first one.
+
+        Returns:
+            A tensor of the shape of `cache`.
+        """
+        check_axis(axis, cache.rank)
+        if axis == 0:
+            raise ValidationError("axis: got 0, the batch, expected at least 1")
+        expected = (*cache.shape[:axis], *rows.shape[axis : axis + 1], *cache.shape[axis + 1 :])
+        if rows.shape != expected:
+            raise ValidationError(
+                f"operand 'rows': shape {list(rows.shape)}, expected the cache's"
+                f" {list(cache.shape)} but for axis {axis}{undecided(rows.shape, expected)}"
+            )
+        if starts.shape[0] not in (1, cache.shape[0]):
+            raise ValidationError(
+                f"operand 'starts': shape {list(starts.shape)}, expected [{cache.shape[0]}] or [1]"
+                f"{undecided(starts.shape[0], cache.shape[0]) or undecided(starts.shape[0], 1)}"
+            )
+        return result(Descriptor(cache.data_type, cache.shape))

@@ -122,6 +122,29 @@ class Normalization:
         rounded = cast_number(epsilon, input.data_type)
         return result(Descriptor(input.data_type, input.shape), axes=used, epsilon=rounded)
 
+    @operator(x=Limits(FLOATS, (1, MAX_RANK)), scale=Limits("x"), output="x", extension=True)
+    def rms_normalization(
+        self,
+        x: MLOperand,
+        scale: MLOperand,
+        *,
+        epsilon: float = 1e-5,
+        axes: Sequence[int] | None = None,
+        label: str = "",
+    ) -> Inferred:
+        """Divide by the root mean square over `axes`: scale * x / sqrt(mean(x * x) + epsilon).
+
+        Args:
+            scale: Factor; its dimension i has the size of the dimension axes[i] of `x`.
+            epsilon: Number added to the mean of the squares to avoid division by 0.
+            axes: The dimensions, counted from 0, each once; default: the last one.
+        """
+        used = (x.rank - 1,) if axes is None else tuple(axes)
+        check_axes(used, x.rank)
+        _check_shape(scale, "scale", [x.shape[axis] for axis in used])
+        rounded = cast_number(epsilon, x.data_type)
+        return result(Descriptor(x.data_type, x.shape), axes=used, epsilon=rounded)
+
     @operator(input=Limits(FLOATS, (1, MAX_RANK)), section="softmax-method")
     def softmax(self, input: MLOperand, axis: int, *, label: str = "") -> Inferred:
         """Compute exp(x) / sum(exp(x)) along `axis`."""

@@ -11,6 +11,10 @@ from webnn_py.passes.rewrite import Rewriter, as_list
 from webnn_py.passes.target import Target
 
 
+def _has_4_bits(node: Node) -> bool:
+    return any(v.data_type in PACKED_4BIT for v in (*node.operands, *node.outputs))
+
+
 def decompose(graph: Graph, target: Target) -> Graph:
     """Replace composite nodes without a kernel by their decompositions, until none is left.
 
@@ -22,8 +26,8 @@ def decompose(graph: Graph, target: Target) -> Graph:
         function = DECOMPOSITIONS.get(node.op)
         if function is None or target.has_kernel(node):
             return None
-        if any(v.data_type in PACKED_4BIT for v in (*node.operands, *node.outputs)):
-            return None  # no operator of a decomposition accepts 4-bit integers
+        if node.op in ("quantize_linear", "dequantize_linear") and _has_4_bits(node):
+            return None  # only these two accept 4-bit integers, and their decompositions cast
         try:
             return as_list(function(rewriter, **rewriter.arguments(node)))
         except NotSupportedError as error:

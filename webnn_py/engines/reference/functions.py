@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from webnn_py.engines.reference import (
+    attention,
     indexing,
     linalg,
     movement,
     normalization,
     quantization,
+    quantized_products,
     recurrent,
     resampling,
     scan,
@@ -23,11 +25,13 @@ from webnn_py.engines.reference import (
 )
 
 _FAMILIES = (
+    attention,
     indexing,
     linalg,
     movement,
     normalization,
     quantization,
+    quantized_products,
     recurrent,
     resampling,
     scan,

@@ -66,6 +66,13 @@ def layer_normalization(
     )
 
 
+def rms_normalization(x: Array, scale: Array, axes: Sequence[int], epsilon: float) -> Array:
+    """Divide by the root mean square over `axes`."""
+    wide = x.astype(np.float64, order="C")
+    mean = np.mean(wide * wide, axis=tuple(axes), keepdims=True)
+    return _affine(wide / np.sqrt(mean + epsilon), scale, None, axes)
+
+
 def softmax(input: Array, axis: int) -> Array:
     """Divide exponentials by their sum."""
 

@@ -11,10 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from webnn_py.ops.decompositions import (  # noqa: F401  (they register themselves)
+    attention,
+    indexing,
     linalg,
     movement,
     normalization,
     quantization,
+    quantized_products,
     recurrent,
     sorting,
 )

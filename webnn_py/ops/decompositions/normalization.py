@@ -71,6 +71,17 @@ def layer_normalization(
 
 
 @decomposition
+def rms_normalization(
+    g: GraphBuilder, x: MLOperand, scale: MLOperand, axes: Sequence[int], epsilon: float
+) -> MLOperand:
+    """Divide by the root mean square over `axes`, then scale."""
+    floats = wide(g, x)
+    mean = g.reduce_mean(g.mul(floats, floats), axes=axes, keep_dimensions=True)
+    normal = g.div(floats, g.sqrt(g.add(mean, g.constant_of(epsilon, floats))))
+    return narrow(g, _affine(g, normal, scale, None, axes), x.data_type)
+
+
+@decomposition
 def instance_normalization(
     g: GraphBuilder,
     input: MLOperand,
