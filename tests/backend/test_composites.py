@@ -429,6 +429,28 @@ def test_packed_products_multiply_by_the_dequantized_weights(
     assert_near(computed(context, apply, {"x": x}), x.astype(np.float64) @ weights.T)
 
 
+@pytest.mark.parametrize("constant", ["neither", "codes", "zeros"])
+def test_bytes_of_two_codes_need_not_be_constants(context: MLContext, constant: str) -> None:
+    arrays = {
+        "codes": rng(0).integers(0, 256, (3, 3, 2)).astype(np.uint8),
+        "zeros": rng(1).integers(0, 256, (3, 2)).astype(np.uint8),
+        "x": normal(2, 2, 10),
+    }
+    halves = [
+        np.stack([arrays[n] & 15, arrays[n] >> 4], -1).astype(int) for n in ("codes", "zeros")
+    ]
+    codes = halves[0].reshape(3, 12)[:, :10]
+    zeros = halves[1].reshape(3, 4)[:, :3].repeat(4, 1)[:, :10]
+
+    def apply(b: MLGraphBuilder, x: Any, **given: Any) -> MLOperand:
+        made = {n: given.get(n) or b.constant(arrays[n]) for n in ("codes", "zeros")}
+        scales = b.constant(np.full((3, 3), 0.5, "f4"))
+        return b.matmul_packed(x, made["codes"], scales, made["zeros"], block_size=4)
+
+    inputs = {name: array for name, array in arrays.items() if name != constant}
+    assert_near(computed(context, apply, inputs), arrays["x"] @ ((codes - zeros) * 0.5).T)
+
+
 # What graphs of them can do
 
 

@@ -33,12 +33,15 @@ def matmul_packed(
     depth = x.shape[-1]
     whole = [columns, blocks, block_size]
     packed = bits == 4 and codes.rank == 3
-    numbers = _unpacked(g, codes, whole) if packed else _in_blocks(g, codes, whole)
+    stored = [one for one in (codes, zero_points) if one is not None]
+    is_known = all(g.array_of(one) is not None for one in stored)
+    kind: MLOperandDataType = "uint4" if is_known else "uint8"
+    numbers = _unpacked(g, codes, whole, kind) if packed else _in_blocks(g, codes, whole)
     each = [columns, blocks, 1]
     if zero_points is None:
         zeros = _filled(g, zero_point, numbers.data_type, each)
     elif packed:
-        zeros = _unpacked(g, zero_points, each)
+        zeros = _unpacked(g, zero_points, each, kind)
     else:
         zeros = _in_blocks(g, zero_points, each)
     weights = g.dequantize_linear(numbers, g.reshape(scales, each), zeros)
@@ -77,17 +80,19 @@ def _in_blocks(g: GraphBuilder, x: MLOperand, shape: list[int]) -> MLOperand:
     return g.reshape(g.pad(x, [0, 0], [0, depth - x.shape[1]]), shape)
 
 
-def _unpacked(g: GraphBuilder, x: MLOperand, shape: list[int]) -> MLOperand:
+def _unpacked(
+    g: GraphBuilder, x: MLOperand, shape: list[int], data_type: MLOperandDataType
+) -> MLOperand:
     """Unpack two unsigned 4-bit integers a byte to [columns, blocks, elements].
 
-    Constants become uint4, which stays packed in memory; others become uint8.
+    Constants get `data_type`, uint4 or uint8; others become uint8.
     """
     columns, blocks, each = shape
     array = g.array_of(x)
     if array is not None:
         halves = unpack_4bit(array, "uint4", array.size * 2).reshape(len(array), -1)
         contents = np.ascontiguousarray(halves[:, : blocks * each]).reshape(shape)
-        return g.add_constant(contents, "uint4")
+        return g.add_constant(contents, data_type)
     pairs = wide(g, g.reshape(x, [columns, x.size // columns, 1]))
     sixteen = g.constant_of(16, pairs)
     high = g.floor(g.div(pairs, sixteen))
