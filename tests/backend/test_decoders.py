@@ -107,6 +107,18 @@ def test_more_than_one_token_for_several_fixed_rows_is_refused(cpu: MLContext) -
         )
 
 
+def test_the_length_is_that_of_the_caches_or_less(cpu: MLContext) -> None:
+    def made(length: int) -> MLDecoder:
+        graph = graph_by_hand(cpu)
+        return MLDecoder.from_graph(graph, inputs=INPUTS, outputs=OUTPUTS, length=length)
+
+    assert made(5).length == 5
+    assert list(made(5).generate_sync(PROMPT)) == tokens_after(PROMPT, 3)
+    for length in (0, KEYS + 1):
+        with pytest.raises(ValidationError, match=f"expected at least 1 to {KEYS}"):
+            made(length)
+
+
 # Options of a generation
 
 

@@ -118,6 +118,19 @@ def test_sequences_on_each_engine(on_each: tuple[MLDecoder, Oracle]) -> None:
         np.testing.assert_allclose(logits, oracle.logits(text.tokens), rtol=1e-3, atol=1e-3)
 
 
+def test_caches_grow_with_the_longest_text(each: MLContext) -> None:
+    """From 64 keys on; what other rows hold stays, and short texts make them small again."""
+    model, oracle = made("given")
+    decoder = load_decoder(model, each, length=90, slots=2)
+    long = [(7 * place) % WORDS for place in range(58)]
+    with decoder.sequence() as text:
+        text.feed_sync(PROMPTS[0])
+        assert list(decoder.generate_sync(long, max_tokens=14)) == oracle.tokens(long, 14)
+        logits = text.feed_sync([40])
+        np.testing.assert_allclose(logits, oracle.logits([*PROMPTS[0], 40]), rtol=1e-3, atol=1e-3)
+    assert list(decoder.generate_sync(PROMPTS[1], max_tokens=COUNT)) == wanted(oracle)[1]
+
+
 def test_positions_may_come_from_the_mask(cpu: MLContext) -> None:
     model, oracle = made("mask")
     decoder = load_decoder(model, cpu, length=LENGTH, slots=2)

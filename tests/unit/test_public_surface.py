@@ -79,7 +79,7 @@ CONTRACT = {
     "MLDecoder": {
         "compile_to": "path * steps",
         "destroy": "",
-        "from_graph": "graph * inputs outputs slots",
+        "from_graph": "graph * inputs outputs length slots",
         "generate": GENERATION,
         "generate_sync": GENERATION,
         "graph": None,

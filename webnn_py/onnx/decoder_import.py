@@ -16,7 +16,6 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.decoding.decoder import MLDecoder
 from webnn_py.api.decoding.layout import DecoderLayout, layout_of
 from webnn_py.api.session import Session, session_of
-from webnn_py.core import dtypes
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.ir import Array
@@ -30,9 +29,9 @@ USES_CACHE = "use_cache_branch"
 """Input of merged decoders that tells prompts from later steps."""
 WRITES_IN_PLACE = {"GroupQueryAttention", "TensorScatter"}
 """Operators that write new keys into a cache of constant length."""
-KEYS_STEP = 32
-"""Caches have a multiple of so many keys, so that their rows begin at offsets that GPUs bind."""
-BATCH, NEW, LENGTHS, LAST = "batch", "new", "cache lengths", "last token"
+PROBE_KEYS = 32
+"""Keys of the caches with which it is tried where positions come from."""
+BATCH, NEW, KEYS, LENGTHS, LAST = "batch", "new", "keys", "cache lengths", "last token"
 """Names of the graph's open dimensions and of its own inputs."""
 
 
@@ -69,16 +68,15 @@ def loaded(source: Any, ctx: MLContext, length: int, slots: int) -> MLDecoder:
     """
     model = Model(source)
     ends = _ends(model)
-    keys = -(-length // KEYS_STEP) * KEYS_STEP
     appends = not any(node.op_type in WRITES_IN_PLACE for node in _nodes(model))
     shapes: dict[str, list[int | str]] = {
         name: [BATCH, NEW] for role, name in ends.roles.items() if role != "mask"
     }
     if "mask" in ends.roles:
-        shapes[ends.roles["mask"]] = [BATCH, f"{keys} + {NEW}" if appends else keys]
+        shapes[ends.roles["mask"]] = [BATCH, f"{KEYS} + {NEW}" if appends else KEYS]
     for name, _ in ends.caches:
         heads, _, size = ends.inputs[name][1:]
-        shapes[name] = [BATCH, heads, keys, size]  # type: ignore[list-item]
+        shapes[name] = [BATCH, heads, KEYS, size]  # type: ignore[list-item]
     builder, made = imported(ctx, model, shapes, ends.constants)
     found = outputs(builder, made)
     logits = found[ends.logits]
@@ -94,11 +92,11 @@ def loaded(source: Any, ctx: MLContext, length: int, slots: int) -> MLDecoder:
     starts = None
     for name, following in ends.caches:
         cache = found[following]
-        if cache.shape[2] != keys:
+        if appends:
             if starts is None:
                 starts = builder.input(LENGTHS, "int32", [cache.shape[0]])
                 inputs["lengths"] = LENGTHS
-            cache = _moved(builder, cache, starts, last, keys)
+            cache = _moved(builder, cache, starts, last, cache.shape[2] - logits.shape[1])
         results[f"{name} after"] = cache
     graph = builder.build_sync(results)
     after = [f"{name} after" for name in inputs["caches"]]
@@ -109,7 +107,7 @@ def loaded(source: Any, ctx: MLContext, length: int, slots: int) -> MLDecoder:
 
 
 def _moved(
-    builder: MLGraphBuilder, both: MLOperand, starts: MLOperand, last: MLOperand, keys: int
+    builder: MLGraphBuilder, both: MLOperand, starts: MLOperand, last: MLOperand, keys: Any
 ) -> MLOperand:
     """Return a cache with its new keys in their places, out of the old keys with the new behind.
 
@@ -121,19 +119,19 @@ def _moved(
         keys: Number of keys of the cache.
     """
     batch, heads, total, size = both.shape
-    place = builder.constant(np.arange(keys, dtype=np.int32)[None])
+    one, zero = (builder.constant(np.full((1, 1), value, np.int32)) for value in (1, 0))
+    ones = builder.expand(one, [1, keys])
+    place, count = builder.cumulative_sum(ones, 1, exclusive=True), builder.reduce_sum(ones)
     offset = builder.sub(place, builder.reshape(starts, [batch, 1]))
-    zero = builder.constant(np.zeros((1, 1), np.int32))
     is_new = builder.logical_and(
         builder.greater_or_equal(offset, zero), builder.lesser_or_equal(offset, last)
     )
-    after = builder.constant(np.full((1, 1), keys, np.int32))
-    source = builder.where(is_new, builder.add(offset, after), place)
-    ones = builder.expand(builder.constant(np.ones(1, np.int32)), [batch * heads])
-    number = builder.cumulative_sum(ones, 0, exclusive=True)  # of each batch and head
-    count = builder.add(last, builder.constant(np.full(1, keys + 1, np.int32)))
-    first = builder.reshape(builder.mul(number, count), [batch, heads, 1])
-    index = builder.add(first, builder.reshape(source, [batch, 1, keys]))
+    source = builder.where(is_new, builder.add(offset, count), place)
+    rows = builder.cumulative_sum(builder.expand(one, [1, batch * heads]), 1, exclusive=True)
+    first = builder.mul(rows, builder.add(builder.add(count, last), one))
+    index = builder.add(
+        builder.reshape(first, [batch, heads, 1]), builder.reshape(source, [batch, 1, keys])
+    )
     flat = builder.reshape(both, [batch * heads * total, size])
     return builder.gather(flat, index, axis=0)
 
@@ -156,13 +154,10 @@ def _check_positions(session: Session, layout: DecoderLayout) -> None:
 
 def _logits_after(session: Session, layout: DecoderLayout, pieces: Iterable[Array]) -> Array:
     """Return the logits after a text in pieces, each [1, new]."""
-    caches = {
-        name: np.zeros([1, *row.shape], dtypes.DTYPES[row.data_type].numpy)
-        for (name, _), row in zip(layout.caches, layout.rows, strict=True)
-    }
+    caches = layout.empty_row(PROBE_KEYS)
     length, logits = 0, np.empty(0)
     for ids in pieces:
-        inputs = layout.inputs(ids, np.array([length])) | caches
+        inputs = layout.inputs(ids, np.array([length]), PROBE_KEYS) | caches
         made = run_blocking(session, layout.graph, inputs, {})
         caches = {name: made[following] for name, following in layout.caches}
         length, logits = length + ids.shape[1], made[layout.logits]

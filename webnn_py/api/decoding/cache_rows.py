@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -12,51 +12,90 @@ from webnn_py.api import tensor_operations
 from webnn_py.api.awaited import run_blocking
 from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.api.context import MLContext
+from webnn_py.api.decoding.layout import DecoderLayout
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import Export
 from webnn_py.core import dtypes
-from webnn_py.ir import Descriptor
+from webnn_py.core.dtypes import MLOperandDataType
+from webnn_py.ir import Descriptor, Shape
 from webnn_py.memory.allocation import aligned_array
+from webnn_py.ops.operand import MLOperand
 
 
 class CacheRows:
     """Memory of the caches: arrays on a CPU context, exported tensors on a GPU context.
 
-    Runs read and write consecutive rows in place, so that inactive rows cost nothing.
+    Runs read and write consecutive rows in place, so that inactive rows cost nothing. All rows
+    have the same number of keys, which grows with the longest text, if the graph leaves it open:
+    attention reads no more than that.
 
     Args:
         session: Session of the context.
-        rows: Descriptor of each cache without the batch.
+        layout: The roles of the graph's inputs and outputs.
         slots: Number of rows.
+
+    Attributes:
+        keys: Number of keys of a row.
     """
 
-    def __init__(self, session: Session, rows: Sequence[Descriptor], slots: int) -> None:
+    def __init__(self, session: Session, layout: DecoderLayout, slots: int) -> None:
         self._session = session
-        self._rows = rows
+        self._layout = layout
+        self._slots = slots
+        self._tensors: list[MLTensor] = []
         self._exports = contextlib.ExitStack()
-        self._copies: dict[Descriptor, MLGraph] = {}
-        shapes = [(slots, *row.shape) for row in rows]
-        if session.device is None:
-            self._memory: list[Any] = [
-                aligned_array(np.zeros, shape, dtypes.DTYPES[row.data_type].numpy)
-                for row, shape in zip(rows, shapes, strict=True)
-            ]
-            return
-        flags = {"readable": False, "writable": False, "exportable": True}
-        tensors: list[MLTensor] = [
-            tensor_operations.create(session, row.data_type, shape, flags)
-            for row, shape in zip(rows, shapes, strict=True)
-        ]
-        self._memory = [
-            self._exports.enter_context(Export(memory_of(tensor, "cache"))) for tensor in tensors
-        ]
+        self._graphs: dict[Hashable, MLGraph] = {}
+        self.keys = 0
+        self._rows: list[Descriptor] = []
+        self._memory: list[Any] = []
 
     def release(self) -> None:
         """Release the memory."""
         self._exports.close()
-        self._memory = []
+        for tensor in self._tensors:
+            tensor.destroy()
+        self._tensors, self._memory, self.keys = [], [], 0
+
+    def resize(self, keys: int, keep: bool = True) -> None:
+        """Have room for so many keys in each row; `keep` copies those that there are."""
+        before, rows = self._memory, self._rows
+        exports, tensors = self._exports, self._tensors
+        self._exports, self._tensors = contextlib.ExitStack(), []
+        self._rows = self._layout.rows(keys)
+        self._memory = [self._allocate(row) for row in self._rows]
+        if keep:
+            for source, row, target in zip(before, rows, self._memory, strict=False):
+                self._extend(source, row, target, keys)
+        self.keys = keys
+        exports.close()
+        for tensor in tensors:
+            tensor.destroy()
+
+    def _allocate(self, row: Descriptor) -> Any:
+        shape = (self._slots, *row.shape)
+        if self._session.device is None:
+            return aligned_array(np.zeros, shape, dtypes.DTYPES[row.data_type].numpy)
+        flags = {"readable": False, "writable": False, "exportable": True}
+        tensor = tensor_operations.create(self._session, row.data_type, shape, flags)
+        self._tensors.append(tensor)
+        return self._exports.enter_context(Export(memory_of(tensor, "cache")))
+
+    def _extend(self, source: Any, row: Descriptor, target: Any, keys: int) -> None:
+        """Copy all rows of a cache to one with more keys."""
+        old = row.shape[1]
+        if self._session.device is None:
+            np.copyto(target[:, :, :old], source)
+            return
+
+        def extended(builder: MLGraphBuilder, x: MLOperand) -> MLOperand:
+            return builder.pad(x, [0, 0, 0, 0], [0, 0, keys - old, 0])
+
+        shape = (self._slots, *row.shape)
+        graph = self._graph(("extend", row, keys), row.data_type, shape, extended)
+        read = {"resource": source, "dimensions": [*shape]}
+        run_blocking(self._session, graph, {"x": read}, {"y": target})
 
     def at(self, first: int, count: int) -> tuple[list[Any], list[Any]]:
         """Return consecutive rows of each cache, as inputs and as outputs of a run."""
@@ -81,12 +120,20 @@ class CacheRows:
             return
         inputs, outputs = self.at(source, 1)[0], self.at(target, 1)[1]
         for row, read, written in zip(self._rows, inputs, outputs, strict=True):
-            run_blocking(self._session, self._copy_of(row), {"x": read}, {"y": written})
+            shape = (1, *row.shape)
+            graph = self._graph(("copy", row), row.data_type, shape, lambda b, x: b.identity(x))
+            run_blocking(self._session, graph, {"x": read}, {"y": written})
 
-    def _copy_of(self, row: Descriptor) -> MLGraph:
-        """Return the graph that copies a row."""
-        if row not in self._copies:
+    def _graph(
+        self,
+        key: Hashable,
+        data_type: MLOperandDataType,
+        shape: Shape,
+        make: Callable[[MLGraphBuilder, MLOperand], MLOperand],
+    ) -> MLGraph:
+        """Return the graph y = make(x), built at its first use."""
+        if key not in self._graphs:
             builder = MLGraphBuilder(MLContext(self._session))
-            x = builder.input("x", row.data_type, [1, *row.shape])
-            self._copies[row] = builder.build_sync({"y": builder.identity(x)})
-        return self._copies[row]
+            made = make(builder, builder.input("x", data_type, shape))
+            self._graphs[key] = builder.build_sync({"y": made})
+        return self._graphs[key]

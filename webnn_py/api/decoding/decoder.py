@@ -37,12 +37,18 @@ class MLDecoder(Unpicklable, Suggesting):
 
     def __init__(self, layout: DecoderLayout, length: int | None = None, slots: int = 8) -> None:
         session = compiled_of(layout.graph).session
+        room = layout.keys if length is None else length
+        if room is None:
+            raise ValidationError("option 'length' is missing: the length of the caches is open")
+        if room < 1 or room > (layout.keys or room):
+            most = "" if layout.keys is None else f" to {layout.keys}, which the caches have"
+            raise ValidationError(f"option 'length': got {room}, expected at least 1{most}")
         self._layout = layout
         self._session = session
-        self._length = layout.keys if length is None else length
+        self._length = room
         self._limits = TokenLimits(layout.vocabulary, self._length)
         self._slots = slots if layout.batch is None else layout.batch
-        self._scheduler = Scheduler(session, layout, self._slots)
+        self._scheduler = Scheduler(session, layout, self._slots, room)
 
     @classmethod
     def from_graph(
@@ -51,6 +57,7 @@ class MLDecoder(Unpicklable, Suggesting):
         *,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
+        length: int | None = None,
         slots: int = 8,
     ) -> MLDecoder:
         """Make a decoder from a graph that reads tokens and keeps its keys and values in caches.
@@ -59,13 +66,15 @@ class MLDecoder(Unpicklable, Suggesting):
 
         Args:
             graph: A graph with an open batch, or one of the size `slots`; and with an open number
-                of new tokens, or one. Caches are [batch, heads, length, size].
+                of new tokens, or one. Caches are [batch, heads, length, size]; if their length is
+                open, they grow with the texts.
             inputs: Names of the graph's inputs by role: "ids" [batch, new], "caches" (a list), and
                 where the graph has them "mask" [batch, length] (1 for keys up to the last new one)
                 or [batch, length + new] (the new keys behind the whole cache), "positions" [batch,
                 new], "lengths" [batch] (keys before the step) and "last" [1] (new - 1).
             outputs: Names of the graph's outputs: "logits" [batch, new, vocabulary] or [batch,
                 vocabulary], and "caches" (a list in the order of the inputs).
+            length: Number of tokens that each row has room for; by default that of the caches.
             slots: Number of rows, if the batch is open.
 
         Raises:
@@ -80,7 +89,8 @@ class MLDecoder(Unpicklable, Suggesting):
         count = convert.unsigned(slots, "option 'slots'")
         if count < 1:
             raise ValidationError(f"option 'slots': got {count}, expected at least 1")
-        return cls(layout_of(graph, inputs, outputs), slots=count)
+        room = None if length is None else convert.unsigned(length, "option 'length'")
+        return cls(layout_of(graph, inputs, outputs), room, count)
 
     @property
     def length(self) -> int:

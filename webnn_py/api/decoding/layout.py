@@ -11,13 +11,14 @@ import numpy as np
 from webnn_py.api.compiled import compiled_of
 from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert, dtypes
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.ir import Array, Descriptor
 
 ROLES = {
     "ids": "the tokens to read, [batch, new]",
-    "caches": "the caches, each [batch, heads, length, size]",
+    "caches": "the caches, each [batch, heads, length, size]; the length may be open",
     "mask": "1 for every key that a token may see, [batch, length] or [batch, length + new]",
     "positions": "the position of each token, [batch, new]",
     "lengths": "the number of keys in each row before the step, [batch]",
@@ -35,9 +36,9 @@ class DecoderLayout:
         names: Input name of each role but the caches.
         types: NumPy data type of each of these inputs, by role.
         caches: Names of the input and of the output of each cache.
-        rows: Descriptor of each cache without the batch.
+        heads: Data type, number of heads, and elements of a key, of each cache.
         logits: Name of the logits.
-        keys: Number of keys in a row of the caches.
+        keys: Number of keys in a row of the caches; None if it is open.
         vocabulary: Number of tokens.
         batch: Fixed size of the batch; None if it is open.
         one_by_one: Whether a step reads one token of each row.
@@ -48,25 +49,37 @@ class DecoderLayout:
     names: Mapping[str, str]
     types: Mapping[str, np.dtype[Any]]
     caches: Sequence[tuple[str, str]]
-    rows: Sequence[Descriptor]
+    heads: Sequence[tuple[MLOperandDataType, int, int]]
     logits: str
-    keys: int
+    keys: int | None
     vocabulary: int
     batch: int | None
     one_by_one: bool
     appends: bool
 
-    def inputs(self, ids: Array, lengths: Array) -> dict[str, Array]:
+    def rows(self, keys: int) -> list[Descriptor]:
+        """Return the descriptor of a row of each cache with so many keys."""
+        return [Descriptor(kind, (count, keys, size)) for kind, count, size in self.heads]
+
+    def empty_row(self, keys: int) -> dict[str, Array]:
+        """Return caches of zeros with one row, by input name."""
+        return {
+            name: np.zeros([1, *row.shape], dtypes.DTYPES[row.data_type].numpy)
+            for (name, _), row in zip(self.caches, self.rows(keys), strict=True)
+        }
+
+    def inputs(self, ids: Array, lengths: Array, keys: int) -> dict[str, Array]:
         """Return the inputs of a step but for the caches.
 
         Args:
             ids: The tokens to read, [batch, new].
             lengths: Number of keys of each row before the step, [batch].
+            keys: Number of keys in a row of the caches.
         """
         new = ids.shape[1]
         made = {"ids": ids}
         if "mask" in self.names:
-            made["mask"] = self._mask(lengths, new)
+            made["mask"] = self._mask(lengths, new, keys)
         if "positions" in self.names:
             made["positions"] = lengths[:, None] + np.arange(new)
         made |= {"lengths": lengths, "last": np.array([new - 1])}
@@ -75,11 +88,11 @@ class DecoderLayout:
             for role, name in self.names.items()
         }
 
-    def _mask(self, lengths: Array, new: int) -> Array:
+    def _mask(self, lengths: Array, new: int, keys: int) -> Array:
         if not self.appends:
-            return np.arange(self.keys) < lengths[:, None] + new
-        mask = np.ones((len(lengths), self.keys + new), bool)
-        mask[:, : self.keys] = np.arange(self.keys) < lengths[:, None]
+            return np.arange(keys) < lengths[:, None] + new
+        mask = np.ones((len(lengths), keys + new), bool)
+        mask[:, :keys] = np.arange(keys) < lengths[:, None]
         return mask
 
 
@@ -134,21 +147,23 @@ def _checked(
             f"ids: input {shown(names['ids'])} is {list(ids)}, expected an open number of tokens"
             " with an open batch or a batch of 1, or one token"
         )
-    rows: list[Descriptor] = []
+    heads: list[tuple[MLOperandDataType, int, int]] = []
+    first = graph.inputs[caches[0][0]]
+    keys: Any = first.shape[2] if len(first.shape) == 4 else "length"
     for name, following in caches:
         one, other = graph.inputs[name], graph.outputs[following]
-        if one != other or not all(isinstance(size, int) for size in one.shape[1:]):
+        if one != other:
             raise ValidationError(
                 f"caches: input {shown(name)} is {one} and output {shown(following)} {other};"
-                " expected the same of both, with no open dimension but the batch"
+                " expected the same of both"
             )
-        rows.append(Descriptor(one.data_type, one.shape[1:]))
-        if one.shape[:1] != ids[:1] or len(one.shape) != 4 or one.shape[2] != rows[0].shape[1]:
+        shape = one.shape
+        fits = len(shape) == 4 and shape[0] == ids[0] and shape[2] == keys
+        if not fits or not all(isinstance(size, int) for size in shape[1::2]):
             raise ValidationError(
-                f"caches: input {shown(name)} is {one}, expected [{ids[0]}, heads,"
-                f" {rows[0].shape[1] if len(rows[0].shape) > 1 else 'length'}, size]"
+                f"caches: input {shown(name)} is {one}, expected [{ids[0]}, heads, {keys}, size]"
             )
-    keys = int(rows[0].shape[1])
+        heads.append((one.data_type, shape[1], shape[3]))
     for role, name in names.items():
         if dtypes.DTYPES[graph.inputs[name].data_type].kind not in "iu":
             raise ValidationError(
@@ -168,9 +183,9 @@ def _checked(
         names,
         {role: dtypes.DTYPES[graph.inputs[name].data_type].numpy for role, name in names.items()},
         caches,
-        rows,
+        heads,
         logits,
-        keys,
+        keys if isinstance(keys, int) else None,
         vocabulary,
         batch,
         new == 1,

@@ -12,7 +12,7 @@ from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
 from webnn_py.api.decoding.layout import DecoderLayout
 from webnn_py.api.session import Session
-from webnn_py.core.dtypes import DTYPES, from_numpy
+from webnn_py.core.dtypes import from_numpy
 from webnn_py.core.errors import ValidationError, convert_memory_errors
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import write_program
@@ -49,11 +49,12 @@ def write_decoder(
     from webnn_py.engines.webgpu.compiler.programs import ProgramCompiler
 
     check_ending(path)
-    decoder = _one_row(layout)
+    keys = layout.keys or length
+    decoder = _one_row(layout, keys)
     sizes = {"ids": length, "count": 1, "position": 1, "tokens": length}
     arguments = {name: Slot(Descriptor("int32", (size,)), name) for name, size in sizes.items()}
     buffers = {value.name: _buffer(value) for value in decoder.inputs}
-    before = _recorded(session, arguments, lambda b, text: _inputs(b, layout, text))
+    before = _recorded(session, arguments, lambda b, text: _inputs(b, layout, text, keys))
     logits = _buffer(dict(decoder.outputs)[layout.logits])
     read = {name: arguments[name] for name in ("position", "tokens")} | {"logits": logits}
     after = _recorded(session, read, _next_token)
@@ -71,18 +72,15 @@ def write_decoder(
     write_program(ProgramCompiler(source, evaluate).complete_plan(), path)
 
 
-def _one_row(layout: DecoderLayout) -> Graph:
+def _one_row(layout: DecoderLayout, keys: int) -> Graph:
     """Return the decoder's graph for one token of one row."""
     if layout.batch not in (None, 1):
         raise ValidationError(
             f"compile_to: the graph has {layout.batch} rows, expected an open batch or one row"
         )
     compiled = compiled_of(layout.graph)
-    caches = {
-        name: np.zeros([1, *row.shape], DTYPES[row.data_type].numpy)
-        for (name, _), row in zip(layout.caches, layout.rows, strict=True)
-    }
-    inputs = layout.inputs(np.zeros([1, 1], np.int64), np.zeros(1, np.int64)) | caches
+    ids, lengths = np.zeros([1, 1], np.int64), np.zeros(1, np.int64)
+    inputs = layout.inputs(ids, lengths, keys) | layout.empty_row(keys)
     return fix(compiled.recipe, dict(compiled.fixed(inputs)[1]))
 
 
@@ -100,7 +98,7 @@ def _recorded(
 
 
 def _inputs(
-    b: MLGraphBuilder, layout: DecoderLayout, text: Mapping[str, MLOperand]
+    b: MLGraphBuilder, layout: DecoderLayout, text: Mapping[str, MLOperand], keys: int
 ) -> dict[str, MLOperand]:
     """Return the decoder's inputs for the token at a position, by name."""
     position, one = text["position"], b.constant(np.ones(1, np.int32))
@@ -108,11 +106,11 @@ def _inputs(
     before = b.gather(text["tokens"], b.max(b.sub(position, one), zero))
     given = b.gather(text["ids"], position)
     token = b.where(b.lesser(position, text["count"]), given, before)
-    keys = b.constant(np.arange(layout.keys, dtype=np.int32)[None])
+    places = b.constant(np.arange(keys, dtype=np.int32)[None])
     if layout.appends:
-        seen = b.concat([b.lesser(keys, position), b.constant(np.ones((1, 1), np.uint8))], 1)
+        seen = b.concat([b.lesser(places, position), b.constant(np.ones((1, 1), np.uint8))], 1)
     else:
-        seen = b.lesser_or_equal(keys, position)
+        seen = b.lesser_or_equal(places, position)
     made = {
         "ids": b.reshape(token, [1, 1]),
         "mask": seen,

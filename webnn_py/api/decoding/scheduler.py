@@ -30,6 +30,10 @@ from webnn_py.ir import Array
 
 MAX_PIECE_TOKENS = 64
 """Tokens of a prompt that one run reads, so that the other rows soon get their next token."""
+MIN_KEYS = 64
+"""Keys of a row at first; the number doubles as texts grow."""
+KEYS_STEP = 32
+"""Caches have a multiple of so many keys, so that their rows begin at offsets that GPUs bind."""
 DESTROYED = "this MLDecoder is destroyed"
 
 
@@ -88,13 +92,16 @@ class Scheduler:
         session: Session of the context.
         layout: The roles of the graph's inputs and outputs.
         slots: Number of rows of the caches.
+        length: Number of tokens of a text.
     """
 
-    def __init__(self, session: Session, layout: DecoderLayout, slots: int) -> None:
+    def __init__(self, session: Session, layout: DecoderLayout, slots: int, length: int) -> None:
         self._session = session
         self._layout = layout
         self._slots = slots
-        self._caches = CacheRows(session, layout.rows, slots)
+        self._max_keys = layout.keys or -(-length // KEYS_STEP) * KEYS_STEP
+        self._caches = CacheRows(session, layout, slots)
+        self._caches.resize(layout.keys or min(MIN_KEYS, self._max_keys))
         self._lengths = np.zeros(slots, np.int64)
         self._messages: deque[Callable[[], None]] = deque()
         self._queue: deque[Row] = deque()  # rows that wait for a slot
@@ -278,17 +285,31 @@ class Scheduler:
 
     def _logits(self, first: int, ids: Array) -> Array:
         """Read tokens of consecutive rows; return the logits after the last token of each."""
-        layout, count = self._layout, len(ids)
+        layout, (count, new) = self._layout, ids.shape
+        self._make_room(int(max(self._lengths.max() + 1, self._lengths[first] + new)))
+        keys = self._caches.keys
         # Rows that take no part get a token behind their last one, which counts for nothing.
-        lengths = np.minimum(self._lengths[first : first + count], layout.keys - ids.shape[1])
+        lengths = np.minimum(self._lengths[first : first + count], keys - new)
         sources, targets = self._caches.at(first, count)
-        inputs: dict[str, Any] = layout.inputs(ids, lengths)
+        inputs: dict[str, Any] = layout.inputs(ids, lengths, keys)
         outputs: dict[str, Any] = {}
         for (name, following), source, target in zip(layout.caches, sources, targets, strict=True):
             inputs[name], outputs[following] = source, target
         made = run_blocking(self._session, layout.graph, inputs, outputs)[layout.logits]
         logits = np.asarray(made, np.float32)
         return logits[:, -1] if logits.ndim == 3 else logits
+
+    def _make_room(self, needed: int) -> None:
+        """Have room for so many keys in each row, if the graph leaves their number open."""
+        if self._layout.keys is not None:
+            return
+        keys = MIN_KEYS
+        while keys < needed:
+            keys *= 2
+        keys = min(keys, self._max_keys)
+        is_empty = not self._lengths.any()
+        if keys > self._caches.keys or (is_empty and keys < self._caches.keys):
+            self._caches.resize(keys, keep=not is_empty)
 
     def _has_read(self, row: Row, count: int, logits: Array) -> None:
         """Note that tokens of a row were read, and report the logits after the last one."""
