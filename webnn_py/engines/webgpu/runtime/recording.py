@@ -167,8 +167,8 @@ class Recording(Commands):
         if self._finished or has_constants or not bound.initialized:
             return False
         with RecordingErrors(self._queue, "recording a graph"):
-            self._queue.flush()  # pending writes to tensors must run first
             self._check_passes()
+            self._queue.flush()  # pending writes to tensors must run first
             for buffer in buffers:
                 self._uses.note(buffer)
             encoder = unobserved(self._encoder)

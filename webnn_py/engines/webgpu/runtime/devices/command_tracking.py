@@ -153,9 +153,10 @@ def check_usable(resource: Any, what: str) -> None:
         webgpu.touch(resource)
     except webgpu.LIBRARY.GPUError as error:
         error.with_traceback(None)  # wgpu-py's frames would form a cycle with it
-        if "destroyed" in str(error):
+        message = str(error)  # in wgpu-native mostly that the buffer is not mapped
+        if "destroyed" in message:
             raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
-        if is_loss(error):
+        if "lost" in message and is_loss(error):
             raise ContextLostError(f"{what}: the GPUDevice is lost") from None
 
 
