@@ -33,15 +33,13 @@ import numpy as np
 
 from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.core.errors import MLError
-from webnn_py.core.workers import Workers, count_as_done
+from webnn_py.core.workers import count_as_done
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun, Traffic
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
 from webnn_py.engines.webgpu.runtime.prerecord import (
-    RecordingTime,
     RunCommands,
     RunPrerecorder,
     TimeBeforeEnd,
@@ -235,13 +233,15 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def _compute_at_once(self) -> None:
         """Submit, wait and read back on this thread, such as an event loop's."""
-        gpu, self._driver = self._gpu, Driver.LOOP_AT_ONCE
+        gpu, known, self._driver = self._gpu, self._prerecorder, Driver.LOOP_AT_ONCE
+        assert known is not None
+        record_next = functools.partial(known.record_whole, self._bound)
         gpu.owes_turn = True
         try:
             commands = self._submit()
             with device_errors("reading a graph's outputs"):
                 mapping = gpu.staging.mapping(commands.results[0][0])
-                is_over = mapping.look_for(self._policy.tiny_wait_seconds, self._record_whole_next)
+                is_over = mapping.look_for(self._policy.tiny_wait_seconds, record_next)
         except BaseException as error:
             self.done.set_exception(error)
             return
@@ -335,7 +335,8 @@ class AwaitedDeviceRun(AwaitedRun):
         if self._has_run_before:
             end = ending.expected_at
             goes_on = (lambda: not ending.look()) if handoff is None else (lambda: False)
-            self._record_next(TimeBeforeEnd(end - self._policy.wake_seconds, end, goes_on))
+            time_left = TimeBeforeEnd(end - self._policy.wake_seconds, end, goes_on)
+            known.record(self._bound, self._inputs, time_left)
         if handoff is not None:
             ending.come_near()
             handoff.set_result(ending)
@@ -364,15 +365,25 @@ class AwaitedDeviceRun(AwaitedRun):
 
     async def _watch(self, handoff: Completion[Ending | None]) -> None:
         """Await the end; look for it on this thread when it is near: being woken takes longer."""
-        policy, is_over = self._policy, False
+        policy, known, is_over = self._policy, self._prerecorder, False
+        assert known is not None
         try:
             await handoff.settled()
             ending = handoff.wait(0)
             may_record, latest = self._driver is Driver.LOOP, -2 * policy.wake_seconds
             while ending is not None and not (self.done.done or is_over) and ending.left > latest:
                 if may_record:
-                    left, threads = self._time_on_loop(ending), self._gpu.recorder
-                    may_record = self._record_next(left, policy.steps_per_turn, threads)
+                    late = 0.0 if known.is_recorded else self._max_late_seconds
+                    may_record = known.record(
+                        self._bound,
+                        self._inputs,
+                        TimeBeforeEnd(
+                            ending.expected_at + late,
+                            ending.expected_at + min(late, policy.late_finish_seconds),
+                        ),
+                        policy.steps_per_turn,
+                        self._gpu.recorder,
+                    )
                 is_over = ending.look()
                 if not is_over:
                     await next_turn()
@@ -382,13 +393,6 @@ class AwaitedDeviceRun(AwaitedRun):
             if ending is not None:
                 self._read_handed_over(ending, is_over)
         await self.done
-
-    def _time_on_loop(self, ending: Ending) -> RecordingTime:
-        """Return the time to record before looking for the end."""
-        assert self._prerecorder is not None
-        late = 0.0 if self._prerecorder.is_recorded else self._max_late_seconds
-        finish_late = min(late, self._policy.late_finish_seconds)
-        return TimeBeforeEnd(ending.expected_at + late, ending.expected_at + finish_late)
 
     def _read_handed_over(self, ending: Ending, is_over: bool) -> None:
         """Read back on this thread if the run is over, and have the worker record the next."""
@@ -407,29 +411,9 @@ class AwaitedDeviceRun(AwaitedRun):
 
     def prepare_next(self) -> None:
         """Record the next run on the worker, until another run begins."""
-        if self._prerecorder is not None and self._has_run_before and self.done.done:
-            self._record_next(TimeWhileIdle(self._gpu))
-
-    def _record_next(
-        self,
-        time_left: RecordingTime,
-        max_steps: int = sys.maxsize,
-        threads: Workers | None = None,
-    ) -> bool:
-        """Record the next run; see `RunPrerecorder.record`."""
         known = self._prerecorder
-        assert known is not None
-        make = functools.partial(known.new_commands, self._bound, self._inputs)
-        try:
-            return known.record(make, time_left, max_steps, threads)
-        except (MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
-            return False  # whoever reads this run back is told what is wrong with the device
-
-    def _record_whole_next(self) -> None:
-        """Record all of the next run, while the driver's own threads compute this one."""
-        assert self._prerecorder is not None
-        with contextlib.suppress(MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
-            self._prerecorder.record_whole(self._new_commands)
+        if known is not None and self._has_run_before and self.done.done:
+            known.record(self._bound, self._inputs, TimeWhileIdle(self._gpu))
 
     def _read_on_reader(self, commands: RunCommands, mapping: BufferMapping | None = None) -> None:
         read = functools.partial(self._read, commands, mapping)

@@ -6,6 +6,7 @@ graph again then waits for no recording, which takes about as long as small mode
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from webnn_py.core.completion import Completion
+from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
@@ -180,7 +182,6 @@ class RunCommands:
             self._begin()
         steps = self._steps
         if not steps:
-            self._close()
             self._command_buffer = self._finish()
             return True
         step = steps.popleft()
@@ -198,12 +199,11 @@ class RunCommands:
             threads: They finish it.
             latency: Learns how long that takes.
         """
-        self._close()
-        finishing = Completion[Any]()
+        encoder, finishing = self._close(), Completion[Any]()
 
         def finish() -> None:
             begun = time.monotonic()
-            commands = self._finish()
+            commands = self._finish(encoder)
             latency.learn(time.monotonic() - begun)
             finishing.set_result(commands)
 
@@ -218,7 +218,6 @@ class RunCommands:
             self._command_buffer = self._finishing.wait()
         while self._command_buffer is None:
             if self._record_step() and self._steps and source.in_pieces:
-                self._close()
                 self._submit(self._finish())
         self._submit(self._command_buffer)
         self._submission = self._gpu.life.submissions
@@ -258,23 +257,23 @@ class RunCommands:
             gpu.uploads.copy(encoder, zip(self._sources, inputs, strict=True))
         self._pass = encoder.begin_compute_pass()
 
-    def _close(self) -> None:
-        """End the pass; after the last step, record the readback."""
+    def _close(self) -> Any:
+        """End the pass; after the last step, record the readback. Return the encoder."""
         gpu, encoder = self._gpu, self._encoder
         self._pass.end()
-        self._pass = None
+        self._encoder = self._pass = None
         if self._steps:
-            return
+            return encoder
         for record in self._after:
             record(encoder)
         for number, place in self._downloads.items():
             self.results.append((gpu.staging.copy(encoder, place), number))
         self.fence = None if self.results else gpu.staging.fence(encoder)
+        return encoder
 
-    def _finish(self) -> Any:
-        """Finish the command buffer and return it."""
-        encoder, self._encoder = self._encoder, None
-        commands = encoder.finish()
+    def _finish(self, encoder: Any = None) -> Any:
+        """Finish the command buffer of an encoder, by default of the one to close."""
+        commands = (encoder or self._close()).finish()
         if not isinstance(commands, CommandBuffer):  # one of the library's own
             self._gpu.webgpu.free_when_dropped(commands)
         return commands
@@ -328,15 +327,19 @@ class RunPrerecorder:
 
     def record(
         self,
-        make: Callable[[], RunCommands],
+        run: BoundRun,
+        inputs: Sequence[tuple[Any, int]],
         time_left: RecordingTime,
         max_steps: int = sys.maxsize,
         threads: Workers | None = None,
     ) -> bool:
         """Record the next run, or the one behind it while a thread finishes the first.
 
+        Errors are ignored: whoever reads the present run back, or needs the next one, gets them.
+
         Args:
-            make: Makes the commands of a run, of which nothing is recorded.
+            run: A run with the same bindings, such as the present one.
+            inputs: As of `RunCommands`.
             time_left: The time for it.
             max_steps: Steps to record.
             threads: They finish the command buffer if there is no time for that.
@@ -344,9 +347,22 @@ class RunPrerecorder:
         Returns:
             Whether there is more to record, and was time for it.
         """
+        try:
+            return self._record(run, inputs, time_left, max_steps, threads)
+        except (MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
+            return False
+
+    def _record(
+        self,
+        run: BoundRun,
+        inputs: Sequence[tuple[Any, int]],
+        time_left: RecordingTime,
+        max_steps: int,
+        threads: Workers | None,
+    ) -> bool:
         if not time_left.allows(0):
             return False
-        commands = self._unfinished(make)
+        commands = self._unfinished(run, inputs)
         if commands is None:
             return False
         has_time = True
@@ -366,13 +382,14 @@ class RunPrerecorder:
             self._keep(commands)
         return commands.is_finished_elsewhere or (has_time and not commands.is_recorded)
 
-    def record_whole(self, make: Callable[[], RunCommands]) -> None:
-        """Record all of the next run, unless that is done; `make` as for `record`."""
-        commands = self._unfinished(make)
-        if commands is not None:
-            while not commands.is_recorded:
-                commands.record()
-            self._keep(commands)
+    def record_whole(self, run: BoundRun) -> None:
+        """Record all of the next run, unless that is done; see `record`."""
+        with contextlib.suppress(MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
+            commands = self._unfinished(run, ())
+            if commands is not None:
+                while not commands.is_recorded:
+                    commands.record()
+                self._keep(commands)
 
     def release(self) -> None:
         """Drop recorded runs: the next one is recorded when it is asked for."""
@@ -383,13 +400,14 @@ class RunPrerecorder:
             self._recorded.append(commands)
             self._gpu.recorded_ahead.use(self)
 
-    def _unfinished(self, make: Callable[[], RunCommands]) -> RunCommands | None:
+    def _unfinished(self, run: BoundRun, inputs: Sequence[tuple[Any, int]]) -> RunCommands | None:
         """Take commands to go on with, which nobody else has; None if enough are recorded."""
         latest = self._recorded[-1:]
         if latest and latest[0].is_recorded:
             has_room = len(self._recorded) < self._gpu.policy.max_prerecorded_runs
-            return make() if has_room and latest[0].is_finished_elsewhere else None
+            more = has_room and latest[0].is_finished_elsewhere
+            return self.new_commands(run, inputs) if more else None
         try:
             return self._recorded.pop()
         except IndexError:
-            return make()
+            return self.new_commands(run, inputs)
