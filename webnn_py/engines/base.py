@@ -117,7 +117,10 @@ class AwaitedRun(ABC):
 
     @abstractmethod
     def results(self) -> list[Any]:
-        """Return the written arrays and resources in the order of the outputs, once it is done."""
+        """Return the written arrays and resources in the order of the outputs.
+
+        Call it once, when the run is done: the run may keep no reference.
+        """
 
     @abstractmethod
     def release(self) -> None:

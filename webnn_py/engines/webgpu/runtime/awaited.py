@@ -432,7 +432,7 @@ class AwaitedDeviceRun(AwaitedRun):
             ending: The wait for the first result, if it has begun.
             on_worker: Whether this is the context's worker.
         """
-        staging, outputs = self._gpu.staging, self._outputs
+        staging = self._gpu.staging
 
         def succeed() -> None:
             commands.release_uploads()  # before the next run may look for them
@@ -450,8 +450,11 @@ class AwaitedDeviceRun(AwaitedRun):
         try:
             if commands.fence is not None:
                 staging.wait(commands.fence)
-            results = [(buffer, outputs[number]) for buffer, number in commands.results]
-            staging.read(results, self.cancellation, ending, succeed)
+            results = [(buffer, self._outputs[number]) for buffer, number in commands.results]
+            staging.read(results, self.cancellation, ending, None if on_worker else succeed)
+            if on_worker:
+                del results  # they are freed with their last user, who may be quicker than this
+                succeed()
         except BaseException as error:
             self.done.set_exception(told(error, "reading a graph's outputs"))
 
@@ -461,8 +464,9 @@ class AwaitedDeviceRun(AwaitedRun):
         return [*map(region_of, self._bound.read)], [*map(region_of, written)]
 
     def results(self) -> list[Any]:
-        """The user's arrays and resources, and the arrays made for the other outputs."""
-        return self._outputs
+        """Hand over the user's arrays and resources, and the arrays made for other outputs."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
     def release(self) -> None:
         """Drop copies of inputs, and what refers back to this run."""
