@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import logging
 import threading
 import weakref
@@ -18,6 +19,7 @@ from tests.adapters import new_device
 from tests.backend.attending import Later
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
+from tests.backend.tint import tint
 from tests.internals import engine_of, set_policy, taken_for
 from tests.threads import LONG
 from webnn_py import MLContext, ml
@@ -36,6 +38,25 @@ KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]
 SHADER_TYPES = {"shader-f16", "shader-int64"}
 FEWEST_BINDINGS = {"max-storage-buffers-per-shader-stage": 8}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_taken_by_both() -> Iterator[None]:
+    """What wgpu-native's compiler takes, Dawn's takes, too."""
+    if importlib.util.find_spec("wgpudawn") is None or "wgpudawn" in wgpu.GPUDevice.__module__:
+        yield
+        return
+    compile_pipeline = PipelineCache._compile
+
+    def compile_twice(self: PipelineCache, name: str, key: PipelineKey) -> Any:
+        pipeline = compile_pipeline(self, name, key)
+        if key.ends:  # written here, not by a user
+            tint().check(key.code)
+        return pipeline
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PipelineCache, "_compile", compile_twice)
+        yield
 
 
 @pytest.fixture(scope="session")

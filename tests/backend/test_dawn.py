@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.backend.tensors import ONES
+from tests.backend.tint import tint
 from tests.graphs import awaited, doubling, normal
 from tests.internals import engine_of
 from tests.processes import ROOT, run_alone
@@ -135,6 +136,16 @@ def test_an_error_comes_to_the_thread_that_made_it(dawn: MLContext) -> None:
         other.set()
         thread.join()
     assert not found
+
+
+def test_kernels_are_tried_by_the_other_compiler(gpu: MLContext) -> None:
+    """As each backend test does with those that it builds; see `kernels_are_taken_by_both`."""
+    main = "@compute @workgroup_size(1) fn main() { var x = %s; }"
+    for half in ("1h", "vec4h(1h)"):
+        tint().check(f"enable f16; {main % half}")
+    tint().check(main % "1li + i64(2)")  # naga alone has these
+    with pytest.raises(wgpudawn.GPUValidationError, match="unresolved value 'nonsense'"):
+        tint().check(main % "nonsense")
 
 
 def test_kernels_that_dawn_refuses(dawn: MLContext) -> None:
