@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.internals import recipe_of
+from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.core import gil_yield
+from webnn_py.ir import Graph
+from webnn_py.ops.batch_axes import batch_axes
+from webnn_py.ops.bind_sizes import fix
 
 
 class Clock:
@@ -94,3 +99,20 @@ def test_work_that_nobody_waits_for_pauses_longer_beside_other(
         gil_yield.CONTENDED_SLEEP_S,
     )
     assert pauses == [pause, long, longer, long]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda graph: fix(graph, {"batch": 2, "length": 3}), lambda graph: batch_axes(graph, "batch")],
+    ids=["recorded for sizes", "examined"],
+)
+def test_the_interpreter_is_offered_before_each_node(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch, work: Callable[[Graph], object]
+) -> None:
+    b = MLGraphBuilder(cpu)
+    x = b.input("x", "float32", ["batch", "length"])
+    graph = recipe_of(b.build_sync({"y": b.relu(b.add(x, b.constant(1.0, "float32")))}))
+    offers: list[None] = []
+    monkeypatch.setattr(gil_yield, "checkpoint", lambda: offers.append(None))
+    work(graph)
+    assert len(offers) == 2

@@ -25,6 +25,7 @@ from tests.unit.passes.listings import tensor
 from tests.unit.test_documentation import GUIDE, operators_page
 from tests.unit.test_far_ahead import MOST, PASSES, steps_of
 from tests.unit.test_hostdata import VALUES, DLPackOnly
+from tests.unit.test_packaging import EXTRAS, PROJECT
 from tests.unit.test_profile import X, chain
 from webnn_py import (
     ContextLostError,
@@ -41,6 +42,7 @@ from webnn_py import (
 )
 from webnn_py.api.graph_compiler import GraphCompiler
 from webnn_py.cli.main import COMMANDS
+from webnn_py.core.requirements import MIN_VERSIONS, check_version
 from webnn_py.engines import HostExecutable
 from webnn_py.engines.profile import MAX_RISE_SECONDS, Roof, RunTime, until_steady
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
@@ -434,3 +436,24 @@ async def test_a_builder_tells_what_became_of_its_build(
 
 def raising(*given: object) -> None:
     raise OperationError("enough")
+
+
+# test_packaging
+
+
+def test_the_oldest_versions_that_are_declared_are_those_that_are_checked() -> None:
+    rows = [*PROJECT["dependencies"], *(row for rows in EXTRAS.values() for row in rows)]
+    declared = {
+        tuple(parts) for row in rows if (parts := re.split("[>=]=", row))[0] in MIN_VERSIONS
+    }
+    assert declared == set(MIN_VERSIONS.items())
+
+
+def test_numpy_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in ("1.25.2", "1.9.0rc1"):
+        monkeypatch.setattr(np, "__version__", found)
+        with pytest.raises(NotSupportedError, match=f"numpy {found} is installed, expected 1.26"):
+            check_version(np)
+    for found in ("1.26.0", "1.26", "2.0.0rc1", "unknown"):
+        monkeypatch.setattr(np, "__version__", found)
+        check_version(np)
