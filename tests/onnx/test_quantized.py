@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.onnx.models import model
-from webnn_py import MLContext, MLError, MLExecution
+from webnn_py import MLContext, MLError, MLExecution, ml
 from webnn_py.onnx import load
 
 ELEMS = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}
@@ -164,3 +164,19 @@ def test_activations_that_lack_numbers_or_are_unknown_are_refused(
     )
     with pytest.raises(MLError, match=f"FusedConv.*{name}"):
         load(own(node, IMAGES, onnx.TensorProto.FLOAT, weights), cpu)
+
+
+def test_integer_products_stay_one_operator() -> None:
+    """Of deep matrices, whose multiplied elements or float copies would take much memory."""
+    rng = np.random.default_rng(5)
+    weights = {"w": rng.integers(-128, 128, (2048, 64)).astype(np.int8), "z": np.uint8(7)}
+    node = onnx.helper.make_node("MatMulInteger", ["x", "w", "z"], ["y"])
+    made = own(node, [3, 2048], ELEMS["uint8"], weights)
+    made.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        graph = load(made, context)
+        assert str(graph).count(" = matmul_integer(") == 1
+        assert " = matmul(" not in str(graph)
+        x = rng.integers(0, 256, (3, 2048)).astype(np.uint8)
+        found = MLExecution(context).compute(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(found, (x.astype(int) - 7) @ weights["w"].astype(int))

@@ -13,6 +13,7 @@ from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.linalg import quantize_linear
 from webnn_py.engines.onnx_lowering.reduction import reduced
+from webnn_py.engines.onnxruntime.kernels import has_exact_int8_products
 from webnn_py.ir import Graph, Node
 
 PACKED = frozenset(PACKED_4BIT)
@@ -35,6 +36,8 @@ def is_exact(node: Node) -> bool:
     only constants can be packed.
     """
     types = [value.data_type for value in (*node.operands, *node.outputs)]
+    if node.op == "matmul_integer" and types[1] == "int8" and not has_exact_int8_products():
+        return False
     has_4_bits = not PACKED.isdisjoint(types) and node.op != "dequantize_linear"
     return types[0] not in INEXACT.get(node.op, ()) and not has_4_bits
 

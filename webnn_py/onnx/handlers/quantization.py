@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import FOUR_BITS, Emitter
 from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.convolution import convolved
-from webnn_py.onnx.handlers.linalg import integer_product, product
+from webnn_py.onnx.handlers.linalg import product
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import (
     Array,
@@ -264,19 +263,20 @@ def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int
     return g.sub(wide, g.cast(zero_point, data_type))
 
 
-def _int_matmul(
-    g: Emitter, a: Any, b: Any, a_zero: Any, b_zero: Any, *, may_round: bool = False
-) -> Any:
-    check_rank(1, 10, a=a, b=b)
-    depth = a.shape[-1]
-    rows = -2 if a.rank > 1 else None
-    if (may_round and is_dimension(depth)) or span(depth)[1] <= EXACT_PRODUCTS:
-        left = _without_zero(g, a, a_zero, "float32", rows)
-        right = _without_zero(g, b, b_zero, "float32", -1)
-        return g.cast(product(g, left, right), "int32")
-    left = _without_zero(g, a, a_zero, "int32", rows)
-    right = _without_zero(g, b, b_zero, "int32", -1)
-    return integer_product(g, left, right, "int32")
+def _int_matmul(g: Emitter, a: Any, b: Any, a_zero: Tensor | None, b_zero: Tensor | None) -> Any:
+    """Multiply 8-bit integers exactly; a vector counts as a matrix of one row or column."""
+    check_rank(1, 8, a=a, b=b)
+    left = g.reshape(a, [1, a.shape[0]]) if a.rank == 1 else a
+    right = g.reshape(b, [b.shape[0], 1]) if b.rank == 1 else b
+    zeros = {"a_zero_point": a_zero, "b_zero_point": b_zero}
+    given = {name: zero for name, zero in zeros.items() if zero is not None}
+    made = g.matmul_integer(left, right, **given)
+    shape = list(made.shape)
+    if a.rank == 1:
+        del shape[-2]
+    if b.rank == 1:
+        del shape[-1]
+    return g.moved(made, shape)
 
 
 @handles("MatMulInteger")
@@ -312,11 +312,8 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero_point: Tensor,
 ) -> Any:
-    """Multiply quantized matrices and quantize the product.
-
-    Sums of open length are rounded to float32.
-    """
-    total = _int_matmul(g, a, b, a_zero_point, b_zero_point, may_round=True)
+    """Multiply quantized matrices and quantize the product."""
+    total = _int_matmul(g, a, b, a_zero_point, b_zero_point)
     scales = [g.to(one, "float32") for one in (a_scale, b_scale, y_scale)]
     column = scales[0]
     if column.rank == 1 and column.shape[0] > 1:
