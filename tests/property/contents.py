@@ -12,27 +12,27 @@ from tests.property.drawing import (
     Array,
     Call,
     Draw,
+    Operator,
     Shape,
     Tensor,
     data_types,
     divisors,
+    held_as,
     operands,
     shapes,
     sizes,
     tensors,
 )
 from tests.property.rules import RULES
-from webnn_py.core.dtypes import DTYPES
-from webnn_py.ops.declare import Operator
 
 
 @st.composite
 def _indices(draw: Draw, data_type: str, places: Array, size: Array | int) -> Tensor:
     """Positions in 0..size, some of them counted from the end where the type has a sign."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    if DTYPES[data_type].kind == "i":
+    if held_as(data_type).kind == "i":
         places = np.where(rng.random(places.shape) < 0.3, places - size, places)
-    return Tensor(data_type, places.astype(DTYPES[data_type].numpy), draw(st.booleans()))
+    return Tensor(data_type, places.astype(held_as(data_type)), draw(st.booleans()))
 
 
 def _gathered(draw: Draw, op: Operator) -> tuple[Shape, int, Shape]:

@@ -5,20 +5,47 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.public import WHOLE_BYTES, limits_of
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.core.dtypes import DTYPES, PACKED_4BIT, pack_4bit
-from webnn_py.ops.declare import Operator
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 Draw = Callable[..., Any]
+RANGES_4BIT = {"int4": (-8, 7), "uint4": (0, 15)}
 
 MAX_ELEMENTS = 512
+
+
+class Operator(Protocol):
+    """What calls are drawn from: an operator's name, and what its operands may be.
+
+    Attributes:
+        name: The builder's method.
+        limits: By operand: its data types, or the operand that it has them from, and its ranks.
+    """
+
+    name: str
+    limits: Mapping[str, Any]
+
+    def operand_types(self, name: str) -> tuple[str, ...]:
+        """The data types of an operand, or of "output"."""
+        ...
+
+
+def packed(codes: Array) -> bytes:
+    """Codes of 4 bits two to a byte, the low half first."""
+    halves = np.append(codes.ravel(), 0)[: codes.size + codes.size % 2].astype(np.uint8) & 15
+    return (halves[::2] | halves[1::2] << 4).tobytes()
+
+
+def held_as(data_type: str) -> Any:
+    """The data type of NumPy's that holds one; those of 4 bits take a byte."""
+    return np.dtype(data_type.replace("int4", "int8"))
 
 
 @dataclass(frozen=True)
@@ -37,8 +64,8 @@ class Tensor:
         """Add it to a builder, as an input of this name or as a constant."""
         if not self.constant:
             return builder.input(name, self.data_type, self.shape)
-        if self.data_type in PACKED_4BIT:
-            return builder.constant(pack_4bit(self.array), self.data_type, self.shape)
+        if self.data_type not in WHOLE_BYTES:
+            return builder.constant(packed(self.array), self.data_type, self.shape)
         return builder.constant(self.array, self.data_type)
 
     def __repr__(self) -> str:
@@ -115,18 +142,18 @@ def tensors(
     draw: Draw, data_type: str, shape: Shape, low: int = -6, high: int = 6, constant: bool = False
 ) -> Tensor:
     """Contents between the bounds, cut to the type's range; a constant at times."""
-    info = DTYPES[data_type]
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     values: Array
-    if info.kind == "f":
+    if held_as(data_type).kind == "f":
         # On a grid, so that sums are exact, ties happen, and differences are 0 or not tiny.
         values = rng.integers(low * 16, high * 16, shape, endpoint=True) / 16
     else:
-        bounds = max(low, int(info.min)), min(high, int(info.max))
+        least, most = RANGES_4BIT.get(data_type) or limits_of(data_type)
+        bounds = max(low, int(least)), min(high, int(most))
         values = rng.integers(*bounds, shape, endpoint=True)
     # int4 and uint4 exist as constants alone.
-    fixed = constant or data_type in PACKED_4BIT or draw(st.booleans())
-    return Tensor(data_type, np.asarray(values).astype(info.numpy), fixed)
+    fixed = constant or data_type not in WHOLE_BYTES or draw(st.booleans())
+    return Tensor(data_type, np.asarray(values).astype(held_as(data_type)), fixed)
 
 
 def data_types(op: Operator, operand: str) -> st.SearchStrategy[str]:

@@ -13,8 +13,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.property.drawing import Draw, Shape, broadcasting, divisors, present, shapes, sizes
-from webnn_py.ops.declare import Operator
+from tests.property.drawing import (
+    Draw,
+    Operator,
+    Shape,
+    broadcasting,
+    divisors,
+    present,
+    shapes,
+    sizes,
+)
+from webnn_py import MLGraphBuilder
 
 Rule = Callable[[Draw, Operator], tuple[Mapping[str, Any], dict[str, Any]]]
 RULES: dict[str, Rule] = {}
@@ -66,7 +75,7 @@ def _placed(shape: Mapping[str, int], layout: str) -> Shape:
 
 
 def _layout(draw: Draw, op: Operator, name: str) -> str:
-    hint = typing.get_type_hints(op.infer)[name]
+    hint = typing.get_type_hints(getattr(MLGraphBuilder, op.name))[name]
     return str(draw(st.sampled_from(typing.get_args(hint))))
 
 

@@ -8,16 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from tests.property.drawing import packed
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 
 COLUMNS, DEPTH = 2304, 512
 """Weights of more than what folding makes floats of."""
-
-
-def packed(codes: np.ndarray[Any, Any]) -> bytes:
-    """Two to a byte, the low half first."""
-    halves = np.append(codes.ravel(), 0)[: codes.size + codes.size % 2].astype(np.uint8) & 15
-    return (halves[::2] | halves[1::2] << 4).tobytes()
 
 
 @dataclass(frozen=True)
