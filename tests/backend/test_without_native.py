@@ -22,6 +22,9 @@ from tests.processes import ROOT, run_alone
 from webnn_py import DataError, MLCommandEncoder, MLContext, MLError, Timeline, ml
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import ALL, FORKING
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("WEBNN_TEST_ENGINE") == "dawn", reason="of wgpu-native alone"
+)
 FILES = (
     "tests/tiny",
     "tests/backend/test_encoder.py",
