@@ -10,24 +10,33 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.internals import context_of
+from tests.internals import built_from, context_of
 from tests.property.drawing import Array, Call, Tensor
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
 from tests.public import WHOLE_BYTES
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph, MLGraphBuilder
+from webnn_py.engines.openvino.unsupported import FINITE_ONLY
+from webnn_py.ir import Graph
 from webnn_py.ops.declare import REGISTRY, Operator
 
 ROUNDINGS = {"float32": 64, "float16": 8}
 """Units in the last place that a result may be off, relative to the largest one."""
 
 
+NOT_OF_INFINITIES = {"openvino": FINITE_ONLY}
+"""Operators that an engine computes of finite numbers alone."""
 ELEMENTWISE = sorted(name for name, op in REGISTRY.items() if op.elementwise)
 
 
 def declared(name: str) -> Operator:
     """Return the declaration of an operator."""
     return REGISTRY[name]
+
+
+def built(context: MLContext, recipe: Graph) -> MLGraph:
+    """Build on a context what was recorded without one."""
+    return built_from(context, recipe)
 
 
 def applied(name: str, operands: Mapping[str, Array], **options: Any) -> Call:

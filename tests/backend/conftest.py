@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import logging
@@ -20,7 +21,8 @@ from tests.backend.attending import Later
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.backend.tint import tint
-from tests.internals import engine_of, set_policy, taken_for
+from tests.backend.webgpu import CommandBuffer
+from tests.internals import engine_of, session_of, set_policy, taken_for
 from tests.threads import LONG
 from webnn_py import MLContext, ml
 from webnn_py.api.batching import batch_queue as line
@@ -33,6 +35,7 @@ from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 from webnn_py.ordering import operation
+from webnn_py.ordering.timeline_state import TimelineState
 
 KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]
@@ -342,3 +345,60 @@ def joined_threads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
     monkeypatch.setattr(Line, "_run", noted)
     monkeypatch.setattr(line, "AT_ONCE", LONG)
     return found
+
+
+@pytest.fixture
+def never_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails the test if work waits on the host for a timeline."""
+    monkeypatch.setattr(TimelineState, "call_when_reached", pytest.fail)
+
+
+@pytest.fixture
+def rewritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], str]], None]:
+    """Has the WGSL of each kernel rewritten before it is compiled."""
+
+    def rewrite(change: Callable[[str], str]) -> None:
+        make = PipelineCache._compile
+
+        def made(cache: PipelineCache, name: str, key: PipelineKey) -> object:
+            return make(cache, name, dataclasses.replace(key, code=change(key.code)))
+
+        monkeypatch.setattr(PipelineCache, "_compile", made)
+
+    return rewrite
+
+
+@pytest.fixture
+def lost_gpu(gpu: MLContext, caplog: pytest.LogCaptureFixture) -> Iterator[MLContext]:
+    """A GPU context that the test may destroy, and its device, which wgpu logs on any thread."""
+    caplog.set_level(logging.CRITICAL, logger="wgpu")
+    context = ml.create_context_sync(device_type="gpu")
+    yield context
+    context.destroy()
+    session, reader = session_of(context), engine_of(context).gpu.reader
+    reader.finish()
+    for threads in (session._worker, session._builder, reader):
+        threads.join()
+
+
+@pytest.fixture
+def submissions(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by the number of command buffers of each submission to the queue."""
+    gpu.flush()  # so that nothing goes on from before
+    counts: list[int] = []
+    kind = type(gpu.device.queue)
+    submit = kind.submit
+
+    def counted(queue: Any, buffers: Any) -> None:
+        counts.append(len(buffers))
+        submit(queue, buffers)
+
+    submit_own = CommandBuffer.submit
+
+    def counted_own(commands: CommandBuffer, queue: Any) -> None:
+        counts.append(1)
+        submit_own(commands, queue)
+
+    monkeypatch.setattr(kind, "submit", counted)
+    monkeypatch.setattr(CommandBuffer, "submit", counted_own)
+    return counts

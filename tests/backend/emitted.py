@@ -8,7 +8,8 @@ import math
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -17,6 +18,7 @@ from typing import Any
 from webnn_py.engines.webgpu.compiler import kernels
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.matmul import named_tiles
 
 FOLDER = Path(str(kernels.__file__)).parent
 FILES = {
@@ -33,6 +35,24 @@ TEMPLATES = {
 """Functions that write a kernel, each the one of its file."""
 
 Line = tuple[str, int]
+
+
+class AnyTiles(Mapping[str, str]):
+    """For each product a tile of those that could be the quickest, and for some one unknown."""
+
+    def __init__(self, kind: str) -> None:
+        self._names = [*named_tiles(kind), "of another release"]
+
+    def __getitem__(self, key: str) -> str:
+        return self._names[zlib.crc32(key.encode()) % len(self._names)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
 
 @dataclass

@@ -11,6 +11,11 @@ import pytest
 from tests.internals import engine_of, executable_of, session_of
 from tests.threads import LONG
 from webnn_py import MLContext, MLGraph, Timeline
+from webnn_py.engines.webgpu.runtime import profiling
+from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import unobserved
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
+from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
 from webnn_py.ordering.timeline import state_of
 
 
@@ -68,3 +73,43 @@ def before_each_run(graph: MLGraph, act: Callable[[], None], patch: pytest.Monke
 
     patch.setattr(executable, "run", acting)
     return graph
+
+
+GATES: dict[str, list[tuple[Any, str]]] = {
+    "build": [(PipelineCache, "get_all")],
+    "readback": [(Staging, "map"), (Ending, "wait")],
+    "profile": [(profiling, "profile")],
+}
+
+
+def _read_later(queue: DeviceQueue, staging: Any, read: Any, done: Any, end: Any) -> None:
+    queue._read_later(read, done, end)
+
+
+class Gate:
+    """Holds the threads that build, read back or profile, as a slow driver would."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, where: str) -> None:
+        self.reached, self._open = threading.Event(), threading.Event()
+        for owner, name in GATES[where]:
+            self._hold(patch, owner, name)
+        # No thread that blocks looks for the end of a copy itself.
+        patch.setattr(DeviceQueue, "_read_soon", _read_later)
+
+    def _hold(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def held(*args: Any, **kwargs: Any) -> Any:
+            self.reached.set()
+            assert self._open.wait(LONG)
+            return function(*args, **kwargs)
+
+        patch.setattr(owner, name, held)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def destroy_unobserved(context: MLContext) -> None:
+    """Destroy a context's device as a device is lost: nobody is told."""
+    unobserved(context.device).destroy()

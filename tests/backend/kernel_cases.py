@@ -12,29 +12,11 @@ from typing import Any
 import numpy as np
 
 from tests.attention_cases import Attention, of_sizes
+from tests.backend.emitted import AnyTiles
 from tests.public import REDUCTIONS
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.kernels.matmul import named_tiles
 
 Array = np.ndarray[Any, Any]
-
-
-class AnyTiles(Mapping[str, str]):
-    """For each product a tile of those that could be the quickest, and for some one unknown."""
-
-    def __init__(self, kind: str) -> None:
-        self._names = [*named_tiles(kind), "of another release"]
-
-    def __getitem__(self, key: str) -> str:
-        return self._names[zlib.crc32(key.encode()) % len(self._names)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    __eq__, __hash__ = object.__eq__, object.__hash__
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

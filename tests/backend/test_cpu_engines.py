@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 
 from tests.backend.compared import (
     ELEMENTWISE,
+    NOT_OF_INFINITIES,
     applied,
     assert_indices_are_clamped,
     assert_like_reference,
+    built,
     declared,
     drawn,
     units_apart,
 )
 from tests.graphs import build, expected, normal
-from tests.internals import built_from
 from tests.property.drawing import Array
 from tests.property.graphs import seeded_case
 from tests.public import OPERANDS, OPERATORS, REDUCTIONS, WHOLE_BYTES, limits_of
@@ -146,11 +147,8 @@ OF_FLOATS = [
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 @pytest.mark.parametrize("name", OF_FLOATS)
 def test_ends_of_floats(engine: MLContext, reference: MLContext, name: str, data_type: str) -> None:
-    numbers = FLOATS
-    if engine.engine == "openvino":
-        from webnn_py.engines.openvino.unsupported import FINITE_ONLY
-
-        numbers = [x for x in FLOATS if abs(x) < 1e38 or name not in FINITE_ONLY]
+    is_finite = name in NOT_OF_INFINITIES.get(engine.engine, ())
+    numbers = [x for x in FLOATS if abs(x) < 1e38 or not is_finite]
     with np.errstate(over="ignore"):
         pairs = np.meshgrid(*[np.array(numbers).astype(data_type)] * 2)
     operands = dict(zip(OPERANDS[name], pairs, strict=False))
@@ -333,5 +331,5 @@ def test_random_graph(engine: MLContext, seed: int) -> None:
     if (engine.engine, seed) in MISTAKEN:
         pytest.xfail(MISTAKEN[engine.engine, seed])
     case = seeded_case(seed)
-    graph = built_from(engine, case.graph)
+    graph = built(engine, case.graph)
     case.assert_close(MLExecution(engine).compute(graph, case.inputs))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,12 +17,10 @@ from tests.backend.buffers import (
     read,
     tripling,
 )
+from tests.backend.held import destroy_unobserved
 from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
-from tests.backend.webgpu import WEBGPU, CommandBuffer
-from tests.graphs import awaited, doubling
-from tests.internals import engine_of, session_of
+from tests.graphs import awaited, doubling, lost_info
 from tests.loops import Run
-from tests.threads import in_threads
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -37,11 +33,6 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import fallback
-from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.devices.command_tracking import unobserved
-from webnn_py.engines.webgpu.runtime.devices.staging import Staging
-from webnn_py.ordering.operation import Operation
 
 
 @pytest.fixture
@@ -49,29 +40,6 @@ def own_gpu(gpu: MLContext) -> Iterator[MLContext]:
     """A GPU context that the test may destroy."""
     with ml.create_context_sync(device_type="gpu") as context:
         yield context
-
-
-@pytest.fixture
-def submissions(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows by the number of command buffers of each submission to the queue."""
-    gpu.flush()  # so that nothing goes on from before
-    counts: list[int] = []
-    kind = type(gpu.device.queue)
-    submit = kind.submit
-
-    def counted(queue: Any, buffers: Any) -> None:
-        counts.append(len(buffers))
-        submit(queue, buffers)
-
-    submit_own = CommandBuffer.submit
-
-    def counted_own(commands: CommandBuffer, queue: Any) -> None:
-        counts.append(1)
-        submit_own(commands, queue)
-
-    monkeypatch.setattr(kind, "submit", counted)
-    monkeypatch.setattr(CommandBuffer, "submit", counted_own)
-    return counts
 
 
 # Batches
@@ -92,46 +60,6 @@ def test_dispatches_are_submitted_together(gpu: MLContext, submissions: list[int
     assert submissions == [1]
     np.testing.assert_array_equal(gpu.read_tensor_sync(x), ONES * 100)
     assert submissions == [1, 1]
-
-
-@pytest.mark.parametrize("soon", [True, False])
-def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for it, if that is a moment, and on a thread that runs no event loop."""
-    threads: list[bool] = []
-    read = Staging.read
-
-    def noted(self: Staging, *given: Any) -> None:
-        threads.append(threading.current_thread() is threading.main_thread())
-        read(self, *given)
-
-    monkeypatch.setattr(Staging, "read", noted)
-    for kind in (WEBGPU.BufferMapping, fallback.BufferMapping):
-        monkeypatch.setattr(kind, "look_for", lambda mapping, seconds: soon)
-    made = tensor(gpu, ONES)
-    np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)
-    np.testing.assert_array_equal(asyncio.run(gpu.read_tensor_async(made)), ONES)
-    assert threads == [soon, False]
-
-
-def test_how_long_is_looked_for_the_end(gpu: MLContext) -> None:
-    b = MLGraphBuilder(gpu)
-    x = b.input("x", "float32", [384, 384])
-    graph = b.build_sync({"y": b.matmul(b.matmul(x, x), x)})
-    x, y = (gpu.create_tensor_sync("float32", [384, 384], readable=True) for _ in range(2))
-    staging, queue = engine_of(gpu).gpu.staging, session_of(gpu).queue
-    assert isinstance(queue, DeviceQueue)
-    is_over = True
-    for _ in range(50):  # this thread may be kept from its core for longer than a device computes
-        for _ in range(20):
-            gpu.dispatch(graph, {"x": x}, {"y": y})
-        fence = staging.fence(queue.recorder.batch.encoder())
-        gpu.flush()
-        mapping = staging.mapping(fence)
-        is_over = mapping.look_for(1e-5)
-        assert mapping.look_for(LONG)
-        if not is_over:
-            break
-    assert not is_over
 
 
 def test_a_signal_and_an_export_submit(gpu: MLContext, submissions: list[int]) -> None:
@@ -218,32 +146,6 @@ def test_command_buffers_run_between_dispatches(gpu: MLContext) -> None:
     np.testing.assert_array_equal(gpu.read_tensor_sync(z), ONES * 12)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared memory"])
-def test_command_buffers_are_submitted_beside_work_of_other_threads(
-    gpu: MLContext, shared: bool
-) -> None:
-    """What the user's own queue is given afterwards comes after them."""
-    source, target = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 24)
-    commands = copying(gpu, source, target)
-    begun, go = threading.Event(), threading.Event()
-    queue: Any = session_of(gpu).queue
-    memory = queue.memory_of_commands([commands]) if shared else ()
-
-    def work() -> None:
-        begun.set()
-        assert go.wait(LONG)
-
-    queue.submit(Operation(work, print, slow=True, writes=memory))
-    assert begun.wait(LONG)
-    if not shared:  # else it waits for the work
-        gpu.submit([commands])
-        np.testing.assert_array_equal(read(target, SHAPE), ONES)
-        go.set()
-    else:
-        in_threads(lambda: gpu.submit([commands]), go.set)
-        np.testing.assert_array_equal(read(target, SHAPE), ONES)
-
-
 def test_command_buffers_wait_and_signal(gpu: MLContext) -> None:
     source, target = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 24)
     timeline = Timeline()
@@ -301,7 +203,7 @@ def test_a_lost_device_takes_its_context_along(
     graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
     timeline = Timeline()
     own_gpu.read_tensor_sync(x)
-    unobserved(own_gpu.device).destroy()  # as a device is lost: nobody is told
+    destroy_unobserved(own_gpu)  # as a device is lost: nobody is told
     execution = MLAwaitedExecution(own_gpu)
     uses: dict[str, Callable[[], Any]] = {
         "write": lambda: own_gpu.write_tensor(x, ONES),
@@ -343,7 +245,7 @@ def test_a_device_lost_with_work_parked_and_under_way_ends_it_all(
         done.wait_sync(1, timeout=LONG)
     with pytest.raises(MLError):
         own_gpu.read_tensor_sync(y)
-    assert session_of(own_gpu).lost.wait(LONG).message
+    assert lost_info(own_gpu).message
     caplog.clear()
 
 

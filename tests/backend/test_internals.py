@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,12 @@ from tests.backend.test_dlpack_memory import collected
 from tests.backend.test_open_graphs import arrays, attention, awaited
 from tests.backend.test_timelines import PASSES
 from tests.backend.texels import HEIGHT, WIDTH, copying, run, texture
+from tests.backend.webgpu import WEBGPU
 from tests.graphs import doubling
 from tests.internals import engine_of, prepared_sizes, storage_of
 from tests.loops import Run
 from webnn_py import (
+    ContextLostError,
     MLAwaitedExecution,
     MLCommandEncoder,
     MLContext,
@@ -33,7 +37,12 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime import roofline
 from webnn_py.engines.webgpu.runtime.devices import adapters
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
+from webnn_py.engines.webgpu.runtime.devices.staging import Staging
+from webnn_py.engines.webgpu.runtime.profiling import HostClock
+from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.ordering.timeline import state_of
 
 # test_dlpack_memory
@@ -306,3 +315,55 @@ def test_devices_that_wait_for_the_collector(
     with pytest.raises(OperationError, match=r"gives no device.*too many at once"):
         adapters.request_device()
     assert len(kept) == 2
+
+
+# test_profile
+
+
+def test_a_device_is_woken_and_known_to_be_awake(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine_of(gpu).gpu
+    runs = []
+
+    class Counting(HostClock):
+        def measure(self, commands: Sequence[Encodable]) -> list[float]:
+            runs.append(len(commands))
+            return [seconds + 1e-3 for seconds in super().measure(commands)]
+
+    monkeypatch.setattr(roofline, "clock_of", Counting)
+    monkeypatch.setattr(roofline, "WAKING_ITERATIONS", 1)
+    monkeypatch.setattr(roofline, "WAKING_GROUPS", 1)
+    monkeypatch.setattr(roofline, "AWAKE_RATIO", 1e6)  # whatever else this machine does
+    monkeypatch.setattr(made, "hardware", False)
+    engine_of(gpu).wake()
+    assert not runs  # software has no clock of its own
+    monkeypatch.setattr(made, "hardware", True)
+    monkeypatch.setattr(made, "awake", 0.0)
+    engine_of(gpu).wake()
+    assert len(runs) > 1
+    assert made.awake > 0
+    runs.clear()
+    engine_of(gpu).wake()
+    assert len(runs) == 1
+
+
+# test_lost_contexts
+
+
+def test_a_profile_whose_device_is_destroyed_as_a_step_ends(
+    gpu: MLContext, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="wgpu")
+    device = new_device()  # without timestamps, which are read together
+    context = ml.create_context_sync(device)
+    graph, map_, witness = doubling(context), Staging.map, life_of(device).witness
+
+    def map_and_destroy(staging: Staging, buffer: Any) -> None:
+        map_(staging, buffer)
+        device.destroy()
+        WEBGPU.is_lost(witness)  # wgpu-native destroys its buffers as somebody looks
+
+    monkeypatch.setattr(Staging, "map", map_and_destroy)
+    with pytest.raises(ContextLostError, match="destroy"):
+        graph.profile({"x": ONES})

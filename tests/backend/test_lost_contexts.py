@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.adapters import new_device
 from tests.backend import joined
+from tests.backend.held import Gate
 from tests.backend.program_cases import X, mixed
-from tests.backend.tensors import tensor
-from tests.backend.webgpu import WEBGPU
+from tests.backend.tensors import buffer_behind, tensor
 from tests.graphs import ONES, assert_awaits, build, doubling
-from tests.internals import engine_of, session_of, storage_of
 from tests.processes import run_alone
 from tests.threads import LONG
 from webnn_py import (
@@ -42,11 +39,6 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import profiling
-from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
-from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
-from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
 
 ROUNDS = int(os.environ.get("WEBNN_RANDOM_CASES", "1"))
 WAYS: dict[str, Callable[[MLContext], None]] = {
@@ -54,48 +46,6 @@ WAYS: dict[str, Callable[[MLContext], None]] = {
     "device destroyed": lambda context: context.device.destroy(),
 }
 Work = Coroutine[Any, Any, Any]
-
-
-class Gate:
-    """Holds the threads that come to some functions, as a slow driver would."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, functions: Iterable[tuple[Any, str]]) -> None:
-        self.reached, self._open = threading.Event(), threading.Event()
-        for owner, name in functions:
-            self._hold(patch, owner, name)
-
-    def _hold(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-        function = getattr(owner, name)
-
-        def held(*args: Any, **kwargs: Any) -> Any:
-            self.reached.set()
-            assert self._open.wait(LONG)
-            return function(*args, **kwargs)
-
-        patch.setattr(owner, name, held)
-
-    def open(self) -> None:
-        self._open.set()
-
-
-GATES: dict[str, list[tuple[Any, str]]] = {
-    "build": [(PipelineCache, "get_all")],
-    "readback": [(Staging, "map"), (Ending, "wait")],
-    "profile": [(profiling, "profile")],
-}
-
-
-@pytest.fixture
-def own_gpu(gpu: MLContext, caplog: pytest.LogCaptureFixture) -> Iterator[MLContext]:
-    """A GPU context that the test may destroy, and its device, which wgpu logs on any thread."""
-    caplog.set_level(logging.CRITICAL, logger="wgpu")
-    context = ml.create_context_sync(device_type="gpu")
-    yield context
-    context.destroy()
-    session, reader = session_of(context), engine_of(context).gpu.reader
-    reader.finish()
-    for threads in (session._worker, session._builder, reader):
-        threads.join()
 
 
 def chain(b: MLGraphBuilder) -> dict[str, MLOperand]:
@@ -199,15 +149,11 @@ async def ended(work: Work) -> BaseException | None:
     return None
 
 
-def read_later(queue: DeviceQueue, staging: Any, read: Any, done: Any, end: Any) -> None:
-    queue._read_later(read, done, end)
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("where", "begin"), SITUATIONS, ids=NAMES)
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_all_that_is_awaited_fails_at_once(
-    own_gpu: MLContext,
+    lost_gpu: MLContext,
     where: str,
     begin: Begin,
     way: str,
@@ -216,14 +162,13 @@ def test_all_that_is_awaited_fails_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        works = begin(own_gpu, tmp_path / "saved")
-        gate = Gate(monkeypatch, GATES[where])
-        monkeypatch.setattr(DeviceQueue, "_read_soon", read_later)
+        works = begin(lost_gpu, tmp_path / "saved")
+        gate = Gate(monkeypatch, where)
         try:
             tasks = [asyncio.ensure_future(ended(work)) for work in works]
             while not gate.reached.is_set():
                 await asyncio.sleep(0.001)
-            WAYS[way](own_gpu)
+            WAYS[way](lost_gpu)
             errors = await asyncio.wait_for(asyncio.gather(*tasks), LONG / 2)
         finally:
             gate.open()  # only now: nobody has waited for the thread that is held
@@ -231,7 +176,7 @@ def test_all_that_is_awaited_fails_at_once(
             {ContextLostError, DLPackError} if begin is blocked_threads else {ContextLostError}
         )
         assert {type(error) for error in errors} == expected
-        assert "destroy" in (await own_gpu.lost).message
+        assert "destroy" in (await lost_gpu.lost).message
 
     asyncio.run(main())
     monkeypatch.undo()
@@ -241,16 +186,16 @@ def test_all_that_is_awaited_fails_at_once(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_timelines_and_what_waits_for_them(
-    own_gpu: MLContext, way: str, monkeypatch: pytest.MonkeyPatch
+    lost_gpu: MLContext, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never, signalled = Timeline(), Timeline()
-    graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
-    gate = Gate(monkeypatch, GATES["readback"])
-    own_gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[signalled(signal=1)])
-    own_gpu.dispatch(graph, {"x": y}, {"y": x}, sync=[never(wait=1), signalled(signal=2)])
+    graph, x, y = doubling(lost_gpu), tensor(lost_gpu, ONES), tensor(lost_gpu)
+    gate = Gate(monkeypatch, "readback")
+    lost_gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[signalled(signal=1)])
+    lost_gpu.dispatch(graph, {"x": y}, {"y": x}, sync=[never(wait=1), signalled(signal=2)])
     try:
         assert gate.reached.wait(LONG)
-        WAYS[way](own_gpu)
+        WAYS[way](lost_gpu)
         for value in (1, 2):
             with pytest.raises(OperationError, match="destroy"):
                 signalled.wait_sync(value, timeout=LONG / 2)
@@ -259,40 +204,22 @@ def test_timelines_and_what_waits_for_them(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_slices(own_gpu: MLContext, way: str) -> None:
-    graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
-    job = own_gpu.slice_dispatch(graph, {"x": x}, {"y": y})
-    encoder = MLCommandEncoder(own_gpu)
-    WAYS[way](own_gpu)
+def test_slices(lost_gpu: MLContext, way: str) -> None:
+    graph, x, y = doubling(lost_gpu), tensor(lost_gpu, ONES), tensor(lost_gpu)
+    job = lost_gpu.slice_dispatch(graph, {"x": x}, {"y": y})
+    encoder = MLCommandEncoder(lost_gpu)
+    WAYS[way](lost_gpu)
     with pytest.raises(ContextLostError):
         encoder.dispatch_slice(job, budget_ms=1.0)
     with pytest.raises(ContextLostError):
-        own_gpu.slice_dispatch(graph, {"x": x}, {"y": y})
+        lost_gpu.slice_dispatch(graph, {"x": x}, {"y": y})
 
 
-def test_a_profile_whose_device_is_destroyed_as_a_step_ends(
-    gpu: MLContext, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.CRITICAL, logger="wgpu")
-    device = new_device()  # without timestamps, which are read together
-    context = ml.create_context_sync(device)
-    graph, map_, witness = doubling(context), Staging.map, life_of(device).witness
-
-    def map_and_destroy(staging: Staging, buffer: Any) -> None:
-        map_(staging, buffer)
-        device.destroy()
-        WEBGPU.is_lost(witness)  # wgpu-native destroys its buffers as somebody looks
-
-    monkeypatch.setattr(Staging, "map", map_and_destroy)
-    with pytest.raises(ContextLostError, match="destroy"):
-        graph.profile({"x": ONES})
-
-
-def test_every_context_of_a_destroyed_device_is_told(own_gpu: MLContext) -> None:
+def test_every_context_of_a_destroyed_device_is_told(lost_gpu: MLContext) -> None:
     async def main() -> None:
-        with ml.create_context_sync(own_gpu.device) as other:
-            own_gpu.device.destroy()
-            for context in (own_gpu, other):
+        with ml.create_context_sync(lost_gpu.device) as other:
+            lost_gpu.device.destroy()
+            for context in (lost_gpu, other):
                 info = await asyncio.wait_for(_reason(context), LONG)
                 assert "GPUDevice" in info
                 with pytest.raises(ContextLostError, match="GPUDevice"):
@@ -306,11 +233,11 @@ async def _reason(context: MLContext) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_memory_returns(own_gpu: MLContext, way: str) -> None:
-    graph, x = doubling(own_gpu), tensor(own_gpu, ONES)
-    own_gpu.read_tensor_sync(x)
-    alive = [weakref.ref(thing) for thing in (graph, x, storage_of(x).buffer)]
-    WAYS[way](own_gpu)
+def test_memory_returns(lost_gpu: MLContext, way: str) -> None:
+    graph, x = doubling(lost_gpu), tensor(lost_gpu, ONES)
+    lost_gpu.read_tensor_sync(x)
+    alive = [weakref.ref(thing) for thing in (graph, x, buffer_behind(x))]
+    WAYS[way](lost_gpu)
     del graph, x
     deadline = time.monotonic() + LONG
     while any(ref() is not None for ref in alive) and time.monotonic() < deadline:

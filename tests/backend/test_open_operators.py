@@ -6,9 +6,8 @@ import functools
 
 import pytest
 
-from tests.backend.compared import assert_close
+from tests.backend.compared import assert_close, built
 from tests.graphs import awaited
-from tests.internals import built_from
 from tests.property.most_open import MostOpen, Place, most_open_calls
 from tests.public import OPERATORS
 from webnn_py import MLContext
@@ -59,11 +58,11 @@ def test_open_operators_compute_what_fixed_ones_do(
 ) -> None:
     """On the engine that compiles kernels for many sizes; others compile for each by itself."""
     made = calls_of(name)[0]
-    graph = built_from(gpu, made.record())
+    graph = built(gpu, made.record())
     for more in range(MORE + 1):
         recipe = made.record(made.larger(more))
         inputs = made.inputs(recipe)
-        got, wanted = awaited(graph, inputs), awaited(built_from(reference, recipe), inputs)
+        got, wanted = awaited(graph, inputs), awaited(built(reference, recipe), inputs)
         assert got.keys() == wanted.keys()
         for output, array in wanted.items():
             assert_close(got[output], array)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.backend import test_long_loops
 from tests.backend.compared import (
     applied,
     assert_indices_are_clamped,
@@ -20,9 +21,11 @@ from tests.backend.compared import (
     units_apart,
 )
 from tests.internals import session_of
+from tests.public import REDUCTIONS
 from webnn_py import MLContext, MLGraphBuilder, OperationError
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
+from webnn_py.engines.webgpu.compiler.lower.registry import LOOPING
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 
@@ -88,3 +91,10 @@ def test_groups_that_do_not_divide_are_refused(each_device: MLContext) -> None:
     )
     with pytest.raises(OperationError, match=r"conv_transpose2d \[up\]: 3 channels in 2 groups"):
         builder.build_sync({"y": y})
+
+
+def test_every_operator_with_a_loop_has_a_long_one() -> None:
+    """Scattering has tests of its own."""
+    looping = LOOPING | {*REDUCTIONS}
+    long = {name for name, _, _ in test_long_loops.CASES}
+    assert looping - long <= {"scatter_elements", "scatter_nd"}

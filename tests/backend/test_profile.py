@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 
 from tests.adapters import new_device
 from tests.graphs import normal
-from tests.internals import engine_of
 from tests.property.strategies import calls
 from tests.public import OPERATORS, WHOLE_BYTES
 from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, Timeline, ml
-from webnn_py.engines.webgpu.runtime import roofline
-from webnn_py.engines.webgpu.runtime.profiling import HostClock
-from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 
 X = normal(1, 3, 16, 16)
 
@@ -160,31 +156,3 @@ def test_a_profile_changes_no_results(gpu: MLContext) -> None:
     gpu.dispatch(graph, {"x": x}, {"y": y})
     graph.profile({"x": 2 * X})
     np.testing.assert_array_equal(gpu.read_tensor_sync(y), before)
-
-
-def test_a_device_is_woken_and_known_to_be_awake(
-    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = engine_of(gpu).gpu
-    runs = []
-
-    class Counting(HostClock):
-        def measure(self, commands: Sequence[Encodable]) -> list[float]:
-            runs.append(len(commands))
-            return [seconds + 1e-3 for seconds in super().measure(commands)]
-
-    monkeypatch.setattr(roofline, "clock_of", Counting)
-    monkeypatch.setattr(roofline, "WAKING_ITERATIONS", 1)
-    monkeypatch.setattr(roofline, "WAKING_GROUPS", 1)
-    monkeypatch.setattr(roofline, "AWAKE_RATIO", 1e6)  # whatever else this machine does
-    monkeypatch.setattr(made, "hardware", False)
-    engine_of(gpu).wake()
-    assert not runs  # software has no clock of its own
-    monkeypatch.setattr(made, "hardware", True)
-    monkeypatch.setattr(made, "awake", 0.0)
-    engine_of(gpu).wake()
-    assert len(runs) > 1
-    assert made.awake > 0
-    runs.clear()
-    engine_of(gpu).wake()
-    assert len(runs) == 1

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.backend.compared import assert_close, compute, stays_in_range
-from tests.internals import built_from
+from tests.backend.compared import assert_close, built, compute, stays_in_range
 from tests.property.drawing import Call
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
@@ -65,6 +64,6 @@ def test_a_random_graph(gpu: MLContext, reference: MLContext, tmp_path: Path, se
     path = tmp_path / "graph.mlprogram"
     # An output may be called as an input is, which arguments of a program cannot.
     outputs = [(f"output {name}", value) for name, value in case.graph.outputs]
-    built_from(reference, case.graph.replace(outputs=outputs)).compile_to(path)
+    built(reference, case.graph.replace(outputs=outputs)).compile_to(path)
     results = gpu.load_program_sync(path).run_sync(case.inputs)
     case.assert_close({name.removeprefix("output "): array for name, array in results.items()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,13 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import webnn_py.onnx
-from tests.compiler.compiled import kernels
 from tests.graphs import awaited, build
-from tests.internals import taken_for
 from tests.property.drawing import Array
-from webnn_py import MLContext, MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
+from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
 
 pytestmark = pytest.mark.kernels
 
@@ -44,17 +39,14 @@ def roughly(code: str) -> str:
 
 @pytest.fixture(params=["driver's division", "rough division"])
 def dividing(
-    gpu: MLContext, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    gpu: MLContext,
+    request: pytest.FixtureRequest,
+    rewritten: Callable[[Callable[[str], str]], None],
 ) -> Iterator[MLContext]:
     """A context on the driver as it is, and on one whose division is as rough as may be."""
     if request.param == "rough division":
-        make = PipelineCache._compile
-
-        def made(cache: PipelineCache, name: str, key: PipelineKey) -> object:
-            return make(cache, name, replace(key, code=roughly(key.code)))
-
-        monkeypatch.setattr(PipelineCache, "_compile", made)
-    with taken_for(gpu.device) as context:
+        rewritten(roughly)
+    with ml.create_context_sync(gpu.device) as context:
         yield context
 
 
@@ -220,14 +212,3 @@ def _assert_equal(
     wanted = awaited(build(reference, model), inputs)
     for name in wanted:
         np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
-
-
-def test_quotients_that_nobody_rounds_are_as_the_driver_divides() -> None:
-    """They cost less so, and the specification leaves them room."""
-
-    def quotient(g: MLGraphBuilder) -> dict[str, MLOperand]:
-        x, y = g.input("a", "float32", [4]), g.input("b", "float32", [4])
-        return {"y": g.relu(g.div(x, y))}
-
-    (kernel,) = kernels(quotient, Features())
-    assert "wn_quotient" not in kernel.code

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.adapters import need_quick_compiler
-from tests.internals import built_from
+from tests.backend.compared import built
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
 
@@ -44,7 +44,7 @@ def test_random_graph_for_hardware(hardware: MLContext, loop: asyncio.Runner, se
 def _compare(gpu: MLContext, loop: asyncio.Runner, seed: int) -> None:
     case = seeded_case(seed)
     try:
-        graph = built_from(gpu, case.graph)
+        graph = built(gpu, case.graph)
         if ONE:
             print(f"{case.graph}\nbecomes\n{graph}")
         results = loop.run(MLAwaitedExecution(gpu).compute(graph, case.inputs))

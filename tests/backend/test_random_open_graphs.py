@@ -10,11 +10,11 @@ import os
 import numpy as np
 import pytest
 
+from tests.backend.compared import built
 from tests.graphs import awaited
-from tests.internals import built_from
+from tests.property.drawing import Array
 from tests.property.open_graphs import is_open_anywhere, open_case
 from webnn_py import MLContext
-from webnn_py.ir import Array
 
 CASES = {"reference": 15, "cpu": 15, "gpu": 4}
 ONE = os.environ.get("WEBNN_SEED")
@@ -38,10 +38,10 @@ def with_nan(inputs: dict[str, Array]) -> dict[str, Array]:
 def test_random_open_graph(request: pytest.FixtureRequest, engine: str, seed: int) -> None:
     context: MLContext = request.getfixturevalue(engine)
     case = open_case(seed)
-    graph = built_from(context, case.graph)
+    graph = built(context, case.graph)
     awaited(graph, with_nan(case.inputs(max(case.sizes, key=lambda sizes: sum(sizes.values())))))
     for sizes in case.sizes:
-        fixed = built_from(context, case.fixed(sizes))
+        fixed = built(context, case.fixed(sizes))
         inputs = case.inputs(sizes)
         got, wanted = awaited(graph, inputs), awaited(fixed, inputs)
         assert got.keys() == wanted.keys()

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import new_device
 from tests.backend.buffers import empty_buffer, read
+from tests.backend.held import fail
 from tests.backend.tensors import LONG, ONES, SHAPE, adding, tensor
 from tests.graphs import doubling
 from tests.loops import Run
@@ -23,9 +25,6 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
-from webnn_py.ordering.timeline import state_of
-from webnn_py.ordering.timeline_state import TimelineState
 
 PASSES = max(20, int(os.environ.get("WEBNN_REPEAT", "20")))
 
@@ -36,16 +35,15 @@ PASSES = max(20, int(os.environ.get("WEBNN_REPEAT", "20")))
 @pytest.fixture
 def shared(gpu: MLContext) -> Iterator[tuple[MLContext, MLContext]]:
     """Two contexts on one device of the user's."""
-    device = find_adapter().request_device_sync()
+    device = new_device()
     with ml.create_context_sync(device) as one, ml.create_context_sync(device) as two:
         yield one, two
 
 
 def test_the_queue_of_one_device_orders_two_contexts_without_the_host(
-    shared: tuple[MLContext, MLContext], monkeypatch: pytest.MonkeyPatch
+    shared: tuple[MLContext, MLContext], never_parked: None
 ) -> None:
     one, two = shared
-    monkeypatch.setattr(TimelineState, "call_when_reached", pytest.fail)  # nobody is ever parked
     a, b = Timeline(), Timeline()
     graphs = {context: adding(context) for context in shared}
     # Both contexts count in the same two buffers, each in its turn.
@@ -120,7 +118,7 @@ def test_a_failure_runs_down_the_pipeline(pair: tuple[MLContext, MLContext]) -> 
             sync = [wait, signal(signal=turn), *spoiled]
             context.dispatch(graphs[context], {"x": x}, {"y": y}, sync)
     b.wait_sync(2, timeout=LONG)
-    state_of(broken).fail(1, ValueError("boom"))
+    fail(broken)
     for timeline in (a, b):
         for turn in (3, 5):
             with pytest.raises(OperationError, match="boom"):

@@ -60,3 +60,14 @@ def test_negations_before_maxima_are_not_recognisable(
         assert not re.search(r"[=(,] *-\(?v\d|\babs\(", own)
         for constant in re.findall(r"let (c\d+) = ", own):
             assert not re.search(rf"\b{constant} [-*/]|[*/] {constant}\b", own)
+
+
+def test_quotients_that_nobody_rounds_are_as_the_driver_divides() -> None:
+    """They cost less so, and the specification leaves them room."""
+
+    def quotient(g: MLGraphBuilder) -> dict[str, MLOperand]:
+        x, y = g.input("a", "float32", [4]), g.input("b", "float32", [4])
+        return {"y": g.relu(g.div(x, y))}
+
+    (kernel,) = kernels(quotient, Features())
+    assert "wn_quotient" not in kernel.code
