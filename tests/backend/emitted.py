@@ -15,6 +15,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from tests.internals import executable_of
+from webnn_py import MLGraph
 from webnn_py.engines.webgpu.compiler import kernels
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import TileKernel
@@ -89,6 +91,12 @@ class Record:
             grids = [each.workgroups for each in made if isinstance(each, (Kernel, TileKernel))]
             self.grids.setdefault(template, []).extend(grids)
         return self._step
+
+
+def code_of(graph: MLGraph) -> str:
+    """Return the WGSL of all kernels of a graph."""
+    code: str = executable_of(graph).code()
+    return code
 
 
 def invocations(code: str) -> int:

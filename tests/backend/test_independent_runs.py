@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.backend.host_runs import Gate, before_results, helped, set_policy, short
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import executable_of, session_of, set_policy
 from tests.loops import Run, cancel_after, limited, pause, together
 from tests.threads import LONG, in_threads
 from webnn_py import (
@@ -20,62 +20,16 @@ from webnn_py import (
     MLContext,
     MLGraph,
     OperationError,
-    ml,
 )
-from webnn_py.engines.base import HostExecutable
-from webnn_py.ir import Array
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-
-Act = Callable[[], None]
 
 
 @pytest.fixture
 def context() -> Iterator[MLContext]:
     """Of an engine that leaves the interpreter to others, with one helper."""
-    with ml.create_context_sync(device_type="cpu", engine="onnxruntime") as made:
-        set_policy(made, max_helpers=1)
+    with helped() as made:
         yield made
-
-
-class Acting(HostExecutable):
-    """What computes as another does, and does something before."""
-
-    def __init__(self, inner: HostExecutable, act: Act) -> None:
-        self._inner, self._act = inner, act
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        self._act()
-        self._inner.run(inputs, outputs)
-
-
-class Gate:
-    """The first run of a graph waits in it."""
-
-    def __init__(self, graph: MLGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.go = threading.Event(), threading.Event()
-        compute = executable_of(graph).new_results
-
-        def waiting(*given: Any) -> Any:
-            if not self.begun.is_set():
-                self.begun.set()
-                assert self.go.wait(LONG)
-            return compute(*given)
-
-        monkeypatch.setattr(executable_of(graph), "new_results", waiting)
-
-    async def reached(self) -> None:
-        while not self.begun.is_set():
-            await pause()
-
-
-def short(graph: MLGraph, act: Act, monkeypatch: pytest.MonkeyPatch) -> MLGraph:
-    """The graph with a form for one thread that does something before."""
-    executable = executable_of(graph)
-    alone = Acting(executable, act)
-    monkeypatch.setattr(type(executable), "alone", property(lambda self: alone))
-    executable.took = 0
-    return graph
 
 
 def computing(graph: MLGraph, context: MLContext, number: float) -> Callable[[], Any]:
@@ -89,8 +43,6 @@ def computing(graph: MLGraph, context: MLContext, number: float) -> Callable[[],
 def test_many_at_once_each_get_their_own(context: MLContext, run: Run) -> None:
     graph = doubling(context)
     run(lambda: together([computing(graph, context, number) for number in range(200)]))
-    session_of(context).run_on_builder(lambda: None).wait(LONG)
-    assert executable_of(graph).alone is not None
 
 
 def test_another_thread_helps(
@@ -140,7 +92,7 @@ def test_who_is_cancelled_does_not_run(
     first, second = doubling(context, "first"), doubling(context, "second")
     gate = Gate(first, monkeypatch)
     ran: list[Any] = []
-    monkeypatch.setattr(executable_of(second), "new_results", lambda *given: ran.append(given))
+    before_results(second, lambda: ran.append(None), monkeypatch)
 
     async def main() -> None:
         async def release() -> None:
@@ -211,10 +163,10 @@ def test_one_that_fails_fails_alone(
 ) -> None:
     good, bad = doubling(context, "good"), doubling(context, "bad")
 
-    def fail(*given: Any) -> Any:
+    def fail() -> None:
         raise OperationError("no")
 
-    monkeypatch.setattr(executable_of(bad), "new_results", fail)
+    before_results(bad, fail, monkeypatch)
 
     async def failing() -> None:
         with pytest.raises(OperationError, match="no"):
@@ -230,19 +182,3 @@ def test_loops_of_several_threads(context: MLContext) -> None:
         await together([computing(graph, context, number) for number in range(50)])
 
     in_threads(*[lambda: asyncio.run(main())] * 3)
-
-
-def test_large_weights_are_held_once(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    from webnn_py.engines.onnxruntime import engine
-
-    monkeypatch.setattr(engine, "MAX_SINGLE_THREAD_WEIGHT_BYTES", -1)
-    executable = executable_of(doubling(context))
-    executable.make_alone()
-    assert executable.alone is None
-
-
-def test_one_thread_needs_no_other_form() -> None:
-    options = {"threads": 1}
-    with ml.create_context_sync(engine="onnxruntime", engine_options=options) as context:
-        executable = executable_of(doubling(context))
-        assert executable.alone is executable

@@ -25,7 +25,7 @@ from tests.backend.test_timelines import PASSES
 from tests.backend.texels import HEIGHT, WIDTH, copying, run, texture
 from tests.backend.webgpu import WEBGPU
 from tests.graphs import doubling
-from tests.internals import engine_of, prepared_sizes, storage_of
+from tests.internals import engine_of, executable_of, prepared_sizes, storage_of
 from tests.loops import Run
 from webnn_py import (
     ContextLostError,
@@ -367,3 +367,23 @@ def test_a_profile_whose_device_is_destroyed_as_a_step_ends(
     monkeypatch.setattr(Staging, "map", map_and_destroy)
     with pytest.raises(ContextLostError, match="destroy"):
         graph.profile({"x": ONES})
+
+
+# test_independent_runs
+
+
+def test_large_weights_are_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from webnn_py.engines.onnxruntime import engine
+
+    monkeypatch.setattr(engine, "MAX_SINGLE_THREAD_WEIGHT_BYTES", -1)
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        executable = executable_of(doubling(context))
+        executable.make_alone()
+        assert executable.alone is None
+
+
+def test_one_thread_needs_no_other_form() -> None:
+    options = {"threads": 1}
+    with ml.create_context_sync(engine="onnxruntime", engine_options=options) as context:
+        executable = executable_of(doubling(context))
+        assert executable.alone is executable

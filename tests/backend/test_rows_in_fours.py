@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import assert_close
+from tests.backend.emitted import code_of
 from tests.graphs import Build, build, normal
-from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraphBuilder, MLOperand
 
 pytestmark = pytest.mark.kernels
@@ -150,7 +150,7 @@ def test_like_the_reference(software: MLContext, reference: MLContext, what: Bui
     given = inputs_of(graph)
     got = asyncio.run(MLAwaitedExecution(software).compute(graph, given))
     wanted = MLExecution(reference).compute(build(reference, what), given)
-    code = executable_of(graph).code()
+    code = code_of(graph)
     graph.destroy()
     assert "r += 4u" in code
     for name in wanted:
@@ -169,12 +169,12 @@ def test_reductions_that_are_not(
     graph = build(software, what)
     given = inputs_of(graph)
     got = asyncio.run(MLAwaitedExecution(software).compute(graph, given))["y"]
-    assert "vec4" not in executable_of(graph).code()
+    assert "vec4" not in code_of(graph)
     assert_close(got, MLExecution(reference).compute(build(reference, what), given)["y"])
 
 
 def test_what_is_read_in_fours(software: MLContext) -> None:
     """A row's elements, and those of its columns; each once."""
-    code = executable_of(build(software, by_column)).code()
+    code = code_of(build(software, by_column))
     assert code.count("array<vec4<f32>>") == 4
     assert "array<f32>" not in code

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import threading
 import time
 import weakref
 from typing import Any
@@ -14,11 +12,8 @@ import pytest
 
 from tests.backend.tensors import LONG
 from tests.graphs import awaited, build, normal
-from tests.internals import engine_of, executable_of
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
-from webnn_py.engines.webgpu.runtime.constants import SHARED_BUFFER_WEIGHT_BYTES
-from webnn_py.engines.webgpu.runtime.devices.binding import Weights
 
 SIDE = 512
 WEIGHTS = normal(SIDE, SIDE)
@@ -30,16 +25,16 @@ Buffers = list[tuple[int, weakref.ref[Any]]]
 def made(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> Buffers:
     """A list of the buffers of a megabyte or more that are made from now on, with their sizes."""
     found: Buffers = []
-    device = type(engine_of(gpu).gpu)
-    make = device.buffer
+    devices = type(gpu.device)
+    make = devices.create_buffer
 
-    def counted(self: Any, size: int, *args: Any, **kwargs: Any) -> Any:
-        buffer = make(self, size, *args, **kwargs)
+    def counted(device: Any, **given: Any) -> Any:
+        buffer = make(device, **given)
         if buffer.size >= 1 << 20:
             found.append((buffer.size, weakref.ref(buffer)))
         return buffer
 
-    monkeypatch.setattr(device, "buffer", counted)
+    monkeypatch.setattr(devices, "create_buffer", counted)
     return found
 
 
@@ -165,78 +160,3 @@ def test_passes_keep_what_they_do_not_change(gpu: MLContext, made: Buffers) -> N
     assert [size for size, _ in made] == [1 << 20]
     assert_right(one, X @ WEIGHTS)
     assert_right(other, X @ WEIGHTS * 2)
-
-
-class Made:
-    """In place of a buffer."""
-
-
-def test_arrays_with_the_identity_of_one_that_is_gone() -> None:
-    """Its buffer may still be there."""
-    weights, shared = Weights(), (np.zeros(3, np.float32), "float32")
-    before = np.ones(3, np.float32)
-    number = id(before)
-    kept = weights.get([(before, "float32"), shared], Made)
-    del before
-    others = [np.zeros(3, np.float32)]
-    while id(others[-1]) != number:
-        assert len(others) < 1000
-        others.append(np.zeros(3, np.float32))
-    alone = weights.get([(others[-1], "float32")], Made)
-    made = weights.get([(others[-1], "float32"), shared], Made)
-    assert len({kept, alone, made}) == 3
-    assert weights.get([(others[-1], "float32"), shared], Made) is made
-
-
-def test_weights_are_uploaded_by_several_threads() -> None:
-    """Each waits in its upload for the other one's."""
-    weights, barrier = Weights(), threading.Barrier(2, timeout=30)
-    arrays = [np.zeros(3, np.float32) for _ in range(2)]
-
-    def upload() -> Made:
-        barrier.wait()
-        return Made()
-
-    contents = [[(array, "float32")] for array in arrays]
-    in_threads(*[functools.partial(weights.get, each, upload) for each in contents])
-
-
-def test_small_constants_of_a_graph_lie_in_one_buffer(gpu: MLContext) -> None:
-    """Each at a place of its own, whatever they take; a graph over the same ones has it, too."""
-    arrays = [
-        np.arange(7, dtype=np.int8),
-        np.full((3, 1), 2, np.float32),
-        np.arange(1 << 12, dtype=np.float32),
-        normal(SIDE, SIDE, seed=2),
-        np.arange(5, dtype=np.float16),
-        np.arange(9, dtype=np.int32),
-    ]
-    tensors = [gpu.create_constant_tensor_sync(array) for array in arrays]
-
-    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-        zero = builder.input("zero", "float32", [])
-        return {
-            f"y{i}": builder.add(builder.constant(tensor), builder.cast(zero, tensor.data_type))
-            for i, tensor in enumerate(tensors)
-        }
-
-    graphs = [build(gpu, what) for _ in range(2)]
-    for graph in graphs:
-        results = awaited(graph, {"zero": np.zeros((), np.float32)})
-        for i, array in enumerate(arrays):
-            np.testing.assert_array_equal(results[f"y{i}"], array)
-    small, large = zip(*map(_buffers, graphs), strict=True)
-    assert [len(buffers) for buffers in small] == [1, 1]
-    assert [len(buffers) for buffers in large] == [1, 1]
-    assert len(set().union(*small, *large)) == 2
-
-
-def _buffers(graph: MLGraph) -> tuple[set[int], set[int]]:
-    """Those of small constants, and of large ones."""
-    loaded = executable_of(graph).loaded
-    found: tuple[set[int], set[int]] = set(), set()
-    for value in loaded.compiled.constants:
-        found[value.byte_length > SHARED_BUFFER_WEIGHT_BYTES].add(
-            id(loaded.places_of([value])[value].buffer)
-        )
-    return found
