@@ -32,7 +32,6 @@ FILES = (
     "tests/backend/test_device_queue.py",
     "tests/backend/test_exported_tensors.py",
     "tests/backend/test_shared_outputs.py",
-    "tests/backend/test_sizes_alike.py",
     "tests/backend/test_tensors.py",
     "tests/backend/test_timelines.py",
 )
