@@ -113,3 +113,18 @@ class Gate:
 def destroy_unobserved(context: MLContext) -> None:
     """Destroy a context's device as a device is lost: nobody is told."""
     unobserved(context.device).destroy()
+
+
+class Compilations:
+    """Counts the graphs that an engine compiles."""
+
+    def __init__(self, context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        engine = engine_of(context)
+        compile = engine.compile
+
+        def counted(graph: Any) -> Any:
+            self.count += 1
+            return compile(graph)
+
+        monkeypatch.setattr(engine, "compile", counted)

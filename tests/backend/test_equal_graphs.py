@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.graphs import awaited, build, normal
-from tests.internals import engine_of, executable_of
+from tests.backend.held import Compilations
+from tests.graphs import awaited, normal
 from webnn_py import (
     DataError,
     MLCommandEncoder,
@@ -18,7 +18,6 @@ from webnn_py import (
     MLExecution,
     MLGraph,
     MLGraphBuilder,
-    MLOperand,
     ml,
 )
 
@@ -44,30 +43,15 @@ def network(
     return built
 
 
-class Compilations:
-    """Counts the graphs that an engine compiles."""
-
-    def __init__(self, context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        engine = engine_of(context)
-        compile = engine.compile
-
-        def counted(graph: Any) -> Any:
-            self.count += 1
-            return compile(graph)
-
-        monkeypatch.setattr(engine, "compile", counted)
+@pytest.fixture
+def compilations(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> Compilations:
+    return Compilations(context, monkeypatch)
 
 
 @pytest.fixture(params=["cpu", "gpu"])
 def context(request: pytest.FixtureRequest) -> Iterator[MLContext]:
     with ml.create_context_sync(device_type=request.param) as made:
         yield made
-
-
-@pytest.fixture
-def compilations(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> Compilations:
-    return Compilations(context, monkeypatch)
 
 
 def result(graph: MLGraph) -> np.ndarray[Any, Any]:
@@ -129,26 +113,6 @@ def test_an_entry_lives_as_long_as_its_graphs(
     kept = network()(context)
     assert compilations.count == 2
     del kept
-
-
-def test_graphs_on_a_device_share_weights_and_no_intermediate_values(gpu: MLContext) -> None:
-    big = normal(512, 512)
-
-    def made() -> MLGraph:
-        def model(b: MLGraphBuilder) -> dict[str, MLOperand]:
-            x = b.input("x", "float32", [4, 512])
-            y = b.matmul(b.matmul(x, b.constant(big)), b.constant(big))
-            return {"y": b.softmax(y, 1)}
-
-        return build(gpu, model)
-
-    first, second = made(), made()
-    one, other = (executable_of(graph).loaded for graph in (first, second))
-    assert one.template is other.template
-    inner = [place.buffer for place in one.places_of(one.compiled.template.slots).values()]
-    theirs = [place.buffer for place in other.places_of(other.compiled.template.slots).values()]
-    assert inner
-    assert {id(buffer) for buffer in inner}.isdisjoint(map(id, theirs))
 
 
 def test_inputs_that_became_constants_belong_to_one_graph(gpu: MLContext) -> None:

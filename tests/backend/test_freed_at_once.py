@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import wgpu
 
 from tests.backend.buffers import empty_buffer, read
+from tests.backend.kept import buffers_of, constants_of, threads_of, weights_of
 from tests.graphs import awaited, normal
-from tests.internals import executable_of, recipe_of, session_of
 from tests.threads import LONG
 from webnn_py import (
     MLAwaitedExecution,
@@ -27,8 +26,6 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.api.compiled import compiled_of
-from webnn_py.engines.webgpu.runtime.fallback import device_of
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +44,6 @@ def network(context: MLContext) -> MLGraph:
     y = b.batch_normalization(b.conv2d(x, w, padding=[1, 1, 1, 1]), h, b.exp(h))
     joined = b.concat([b.relu(y), b.gelu(b.transpose(y, permutation=[0, 1, 3, 2]))], 1)
     return b.build_sync({"y": b.softmax(b.reshape(joined, [12, 64]), 1)})
-
-
-def weights_of(graph: MLGraph) -> list[weakref.ref[Any]]:
-    """The constants as they were given, and as they are run."""
-    executable = executable_of(graph)
-    run = getattr(executable, "compiled", executable)
-    graphs = [recipe_of(graph), *([run.graph] if hasattr(run, "graph") else [])]
-    return [weakref.ref(array) for made in graphs for array in made.constants.values()]
 
 
 def assert_gone(things: Sequence[weakref.ref[Any]]) -> None:
@@ -87,11 +76,9 @@ def test_constants_of_a_graph_that_is_destroyed(gpu: MLContext) -> None:
     encoder.initialize_graph(graph, {"x": x})
     encoder.dispatch(graph, {}, {"y": y[0]})
     gpu.submit([encoder.finish()])
-    places = compiled_of(graph).bound.constants.places
-    constants = [weakref.ref(place.buffer) for place in places.values()]
+    constants = constants_of(graph)
     encoder = MLCommandEncoder(gpu)
     encoder.dispatch(graph, {}, {"y": y[1]})
-    del places
     graph.destroy()
     gpu.submit([encoder.finish()])
     np.testing.assert_array_equal(read(y[0]), read(y[1]))
@@ -177,7 +164,7 @@ def test_a_context_that_is_destroyed(
     request.getfixturevalue(kind)
     with ml.create_context_sync(device_type=kind) as context:
         left = use(context, tmp_path)
-    things = [weakref.ref(session_of(context))]
+    things = [threads_of(context)]
     if kind == "gpu":
         things += [weakref.ref(context.device), weakref.ref(context.device.queue)]
     del context, left
@@ -188,7 +175,7 @@ def test_a_context_that_is_dropped(gpu: MLContext) -> None:
     context = ml.create_context_sync(device_type="gpu")
     graph = network(context)
     awaited(graph, {"x": normal(1, 4, 8, 8)})
-    things = [weakref.ref(made) for made in (session_of(context), context.device)]
+    things = [threads_of(context), weakref.ref(context.device)]
     del context, graph
     assert_gone(things)
 
@@ -206,9 +193,3 @@ def test_what_the_user_still_has_of_a_context(gpu: MLContext, tmp_path: Path) ->
     for kept in (graph, program):
         assert str(kept)
         assert repr(kept)
-
-
-def buffers_of(device: Any) -> list[Any]:
-    """All buffers that anything has; proxies of some may outlive them."""
-    found = (made for made in gc.get_objects() if issubclass(type(made), wgpu.GPUBuffer))
-    return [made for made in found if device_of(made) is device]

@@ -24,7 +24,7 @@ from tests.backend.test_open_graphs import arrays, attention, awaited
 from tests.backend.test_timelines import PASSES
 from tests.backend.texels import HEIGHT, WIDTH, copying, run, texture
 from tests.backend.webgpu import WEBGPU
-from tests.graphs import doubling
+from tests.graphs import build, doubling, normal
 from tests.internals import engine_of, executable_of, prepared_sizes, storage_of
 from tests.loops import Run
 from webnn_py import (
@@ -32,6 +32,9 @@ from webnn_py import (
     MLAwaitedExecution,
     MLCommandEncoder,
     MLContext,
+    MLGraph,
+    MLGraphBuilder,
+    MLOperand,
     OperationError,
     Timeline,
     ValidationError,
@@ -387,3 +390,26 @@ def test_one_thread_needs_no_other_form() -> None:
     with ml.create_context_sync(engine="onnxruntime", engine_options=options) as context:
         executable = executable_of(doubling(context))
         assert executable.alone is executable
+
+
+# test_equal_graphs
+
+
+def test_graphs_on_a_device_share_weights_and_no_intermediate_values(gpu: MLContext) -> None:
+    big = normal(512, 512)
+
+    def made() -> MLGraph:
+        def model(b: MLGraphBuilder) -> dict[str, MLOperand]:
+            x = b.input("x", "float32", [4, 512])
+            y = b.matmul(b.matmul(x, b.constant(big)), b.constant(big))
+            return {"y": b.softmax(y, 1)}
+
+        return build(gpu, model)
+
+    first, second = made(), made()
+    one, other = (executable_of(graph).loaded for graph in (first, second))
+    assert one.template is other.template
+    inner = [place.buffer for place in one.places_of(one.compiled.template.slots).values()]
+    theirs = [place.buffer for place in other.places_of(other.compiled.template.slots).values()]
+    assert inner
+    assert {id(buffer) for buffer in inner}.isdisjoint(map(id, theirs))

@@ -17,12 +17,24 @@ import wgpu
 from tests.backend.tensors import tensor
 from tests.backend.test_run_policies import _reversing as reversing
 from tests.backend.test_run_policies import compute
+from tests.backend.test_submit_chunks import SIZE, chain, prepared
+from tests.backend.test_submit_chunks import X as SQUARE
 from tests.graphs import ONES, awaited, build, doubling, normal
-from tests.internals import engine_of, prepared_for, session_of, set_policy, settle
+from tests.internals import engine_of, executable_of, prepared_for, session_of, set_policy, settle
 from tests.loops import Run, pause, together, under_asyncio
-from webnn_py import MLAwaitedExecution, MLContext, MLError, MLGraph, OperationError
+from webnn_py import (
+    MLAwaitedExecution,
+    MLCommandEncoder,
+    MLContext,
+    MLError,
+    MLGraph,
+    MLGraphBuilder,
+    OperationError,
+    ml,
+)
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.prerecord import RunCommands
 
 
@@ -290,3 +302,46 @@ def test_a_thread_finishes_what_is_recorded(
         with contextlib.suppress(OperationError):  # those that were recorded
             awaited(graph, {"x": x})
     np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
+
+
+# In pieces
+
+
+@pytest.fixture
+def fresh() -> Any:
+    with ml.create_context_sync(device_type="gpu") as context:
+        yield context
+
+
+def pieces(graph: MLGraph) -> int:
+    """In how many submissions it runs."""
+    loaded = executable_of(graph).loaded
+    ends = (*loaded.graph.inputs, *(value for _, value in loaded.graph.outputs))
+    made = loaded.commands({value: loaded.io_buffer(value) for value in ends}).pieces
+    return len(made) if loaded.in_pieces else 1
+
+
+def test_only_graphs_that_nobody_records_run_in_pieces(fresh: MLContext) -> None:
+    graph = chain(fresh)
+    assert pieces(graph) == 3
+    x, y = (fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True) for _ in range(2))
+    fresh.dispatch(graph, {"x": x}, {"y": y})
+    assert pieces(graph) == 1
+    recorded = chain(fresh)
+    MLCommandEncoder(fresh).dispatch(recorded, {"x": SQUARE}, {"y": y})
+    assert pieces(recorded) == 1
+
+
+def test_a_small_graph_is_one_piece(fresh: MLContext) -> None:
+    b = MLGraphBuilder(fresh)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [2]))})
+    assert pieces(graph) == 1
+
+
+def test_all_sizes_know_that_one_is_recorded(fresh: MLContext) -> None:
+    graph = prepared(fresh, SIZE + 9)
+    loaded = [prepared_for(graph, rows=n).executable for n in (SIZE, SIZE + 9)]
+    assert all(isinstance(each, WebGPUExecutable) and each.loaded.in_pieces for each in loaded)
+    y = fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True)
+    MLCommandEncoder(fresh).dispatch(graph, {"x": SQUARE}, {"y": y})
+    assert not any(isinstance(each, WebGPUExecutable) and each.loaded.in_pieces for each in loaded)

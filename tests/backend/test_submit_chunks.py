@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import normal
-from tests.internals import executable_of, prepared_for
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, ml
-from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 
 SIZE = 24
 LAYERS = 40
@@ -39,31 +37,6 @@ def fresh() -> Any:
         yield context
 
 
-def pieces(graph: MLGraph) -> int:
-    """In how many submissions it runs."""
-    loaded = executable_of(graph).loaded
-    ends = (*loaded.graph.inputs, *(value for _, value in loaded.graph.outputs))
-    made = loaded.commands({value: loaded.io_buffer(value) for value in ends}).pieces
-    return len(made) if loaded.in_pieces else 1
-
-
-def test_only_graphs_that_nobody_records_run_in_pieces(fresh: MLContext) -> None:
-    graph = chain(fresh)
-    assert pieces(graph) == 3
-    x, y = (fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True) for _ in range(2))
-    fresh.dispatch(graph, {"x": x}, {"y": y})
-    assert pieces(graph) == 1
-    recorded = chain(fresh)
-    MLCommandEncoder(fresh).dispatch(recorded, {"x": X}, {"y": y})
-    assert pieces(recorded) == 1
-
-
-def test_a_small_graph_is_one_piece(fresh: MLContext) -> None:
-    b = MLGraphBuilder(fresh)
-    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [2]))})
-    assert pieces(graph) == 1
-
-
 def prepared(context: MLContext, rows: int) -> MLGraph:
     """With an open dimension: compiled for these rows, too, if they are not SIZE."""
     if rows == SIZE:
@@ -72,15 +45,6 @@ def prepared(context: MLContext, rows: int) -> MLGraph:
     for number in (9, 10, rows, SIZE):  # the first ones by themselves
         graph.prepare_sync({"rows": number})
     return graph
-
-
-def test_all_sizes_know_that_one_is_recorded(fresh: MLContext) -> None:
-    graph = prepared(fresh, SIZE + 9)
-    loaded = [prepared_for(graph, rows=n).executable for n in (SIZE, SIZE + 9)]
-    assert all(isinstance(each, WebGPUExecutable) and each.loaded.in_pieces for each in loaded)
-    y = fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True)
-    MLCommandEncoder(fresh).dispatch(graph, {"x": X}, {"y": y})
-    assert not any(isinstance(each, WebGPUExecutable) and each.loaded.in_pieces for each in loaded)
 
 
 @pytest.mark.parametrize("rows", [SIZE, SIZE - 9, SIZE + 9], ids=["same", "fewer", "more"])
