@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,14 @@ import pytest
 
 from tests.backend.subgroup_emulation import emulated
 from tests.graphs import awaited, build
-from tests.internals import taken_for
+from tests.graphs import expected as reference
+from tests.internals import engine_of, taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
+from webnn_py.core.devices import Float32Precision
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import MatrixShape
+from webnn_py.engines.webgpu.runtime.engine import SPLITTING
+from webnn_py.passes import split_float32
 
 TOLERANCE = 1e-3
 """Relative to the norm of the result, whose elements are rounded to float16."""
@@ -56,6 +61,17 @@ def matrices(
         if "chromium-experimental-subgroup-matrix" not in context.device.features:
             pytest.skip("the adapter has no subgroup matrices")
         yield context, codes
+
+
+@contextlib.contextmanager
+def multiplying(context: MLContext, precision: Float32Precision) -> Iterator[MLContext]:
+    """A context on the same device, seeming or not, that may compute float32 less precisely."""
+    features = engine_of(context).gpu.features
+    changes = {"kind": "gpu", "f16_matrix": features.f16_matrix, "float32_precision": precision}
+    with taken_for(context.device, **changes) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(split_float32, "MIN_MULTIPLICATIONS", {1: 1 << 20, 3: 1 << 20})
+        engine_of(made).passes += SPLITTING[precision]
+        yield made
 
 
 def drawn(*shape: int) -> Array:
@@ -136,3 +152,53 @@ def test_attention(
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     check(matrices, record, inputs, weights @ v.astype(np.float64))
+
+
+@on_tensor_cores
+@pytest.mark.parametrize(("precision", "bits"), [("high", 17), ("medium", 9)])
+def test_float32_by_halves(
+    matrices: tuple[MLContext, list[str]], precision: Float32Precision, bits: int
+) -> None:
+    """Rows and columns of magnitudes from 1e-12 to 1e12, and a row of zeros."""
+    context, codes = matrices
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((200, 300)) * 10.0 ** rng.uniform(-12, 12, (200, 1))
+    c = rng.standard_normal((300, 144)) * 10.0 ** rng.uniform(-12, 12, (1, 144))
+    a[7] = 0
+    a, c = a.astype(np.float32), c.astype(np.float32)
+
+    def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = b.input("a", "float32", [200, 300])
+        return {
+            "y": b.matmul(x, b.constant(c)),
+            "z": b.matmul(x, b.input("c", "float32", [300, 144])),
+        }
+
+    with multiplying(context, precision) as made:
+        graph = build(made, record)
+        results = awaited(graph, {"a": a, "c": c})
+        assert f"float32 precision of products: {precision}" in str(graph)
+    assert sum("subgroupMatrixMultiplyAccumulate" in code for code in codes) == 2
+    exact = a.astype(np.float64) @ c.astype(np.float64)
+    bound = np.abs(a).astype(np.float64) @ np.abs(c).astype(np.float64) * 2.0**-bits
+    for result in results.values():
+        assert (np.abs(result - exact) <= bound).all()
+
+
+@on_tensor_cores
+def test_convolutions_of_float32_by_halves(matrices: tuple[MLContext, list[str]]) -> None:
+    context, codes = matrices
+    rng = np.random.default_rng(2)
+    x = (rng.standard_normal((2, 48, 20, 20)) * [[[[1e-9]]], [[[1e9]]]]).astype(np.float32)
+    w, d = rng.standard_normal((64, 48, 3, 3)).astype(np.float32), np.ones(64, np.float32)
+
+    def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        y = b.conv2d(b.input("x", "float32", x.shape), b.constant(w), bias=b.constant(d))
+        return {"y": b.relu(y)}
+
+    with multiplying(context, "high") as made:
+        result = awaited(build(made, record), {"x": x})["y"]
+    assert any("subgroupMatrixMultiplyAccumulate" in code for code in codes)
+    expected = reference(record, {"x": x})["y"]
+    scale = np.abs(expected).max(axis=(1, 2, 3), keepdims=True)
+    assert (np.abs(result - expected) <= 2.0**-17 * scale).all()

@@ -13,7 +13,7 @@ from webnn_py.api.default_session import default_session, set_default_session
 from webnn_py.api.session import DEFAULT_ROOM, Session, session_of
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
-from webnn_py.core.devices import MLDeviceType, MLPowerPreference
+from webnn_py.core.devices import Float32Precision, MLDeviceType, MLPowerPreference
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.lru_cache import CacheLimits
 from webnn_py.core.messages import Suggesting, shown
@@ -21,6 +21,7 @@ from webnn_py.engines.registry import OTHER_NAMES, engine_names, make_engine
 
 DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)
 POWER_PREFERENCES: tuple[str, ...] = typing.get_args(MLPowerPreference)
+PRECISIONS: tuple[str, ...] = typing.get_args(Float32Precision)
 GPU_ENGINES = ("auto", "webgpu", "dawn")
 """Engine names that GPU contexts accept."""
 GPU_NAMES = dict.fromkeys(("cuda", "vulkan", "metal", "webgpu", "wgpu"), "gpu")
@@ -68,6 +69,7 @@ class ML(Suggesting):
         workers: int = 1,
         max_prepared_sizes: int = DEFAULT_ROOM.max_entries,
         max_prepared_bytes: int | None = DEFAULT_ROOM.max_bytes,
+        float32_precision: Float32Precision = "highest",
     ) -> MLContext:
         """Create a context.
 
@@ -91,6 +93,12 @@ class ML(Suggesting):
             max_prepared_bytes: Limit in bytes of the device and host memory of these sets, for
                 each graph; None for no limit. Memory that all sets share, such as weights, does
                 not count. The set used last is always kept.
+            float32_precision: How a GPU with tensor cores (engine "dawn") may compute large
+                products and convolutions of float32. "highest" is exact. "high" takes three
+                products of float16 with sums in float32; its error is at most 2^-20 of the sum of
+                the magnitudes of what is added up, unless all have the same sign (then 2^-15 for
+                4,096 of them, as NVIDIA's tensor cores truncate). "medium" takes one: 2^-10.
+                Other devices, CPUs and graphs with open dimensions compute exactly.
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
@@ -105,6 +113,7 @@ class ML(Suggesting):
         """
         _check_choice("device_type", device_type, DEVICE_TYPES)
         _check_choice("power_preference", power_preference, POWER_PREFERENCES)
+        _check_choice("float32_precision", float32_precision, PRECISIONS)
         _check_engine(engine)
         options = _checked_options(engine_options)
         threads = _checked_count("workers", workers, 1)
@@ -123,10 +132,12 @@ class ML(Suggesting):
             raise ValidationError(f"device_type {device_type!r} contradicts the given device")
         if device is not None or device_type == "gpu":
             _check_gpu_options(engine, options, threads)
-            return _gpu_context(device, power_preference, room, engine)
+            return _gpu_context(device, power_preference, room, engine, float32_precision)
         if hardware and device_type is None:
             _check_gpu_options(engine, options, threads)
-            found = _open_gpu(None, power_preference, room, engine, hardware=True)
+            found = _open_gpu(
+                None, power_preference, room, engine, float32_precision, hardware=True
+            )
             if found is not None:
                 return found
             if engine != "auto":
@@ -149,6 +160,7 @@ class ML(Suggesting):
         workers: int = 1,
         max_prepared_sizes: int = DEFAULT_ROOM.max_entries,
         max_prepared_bytes: int | None = DEFAULT_ROOM.max_bytes,
+        float32_precision: Float32Precision = "highest",
     ) -> MLContext:
         """Create a context on a new thread, so that the event loop is never blocked.
 
@@ -170,6 +182,7 @@ class ML(Suggesting):
             workers=workers,
             max_prepared_sizes=max_prepared_sizes,
             max_prepared_bytes=max_prepared_bytes,
+            float32_precision=float32_precision,
         )
 
         def work() -> MLContext:
@@ -237,21 +250,32 @@ def _check_gpu_options(engine: str, options: Mapping[str, Any], workers: int) ->
         )
 
 
-def _gpu_context(device: Any, power_preference: str, room: CacheLimits, engine: str) -> MLContext:
-    context = _open_gpu(device, power_preference, room, engine)
+def _gpu_context(
+    device: Any,
+    power_preference: str,
+    room: CacheLimits,
+    engine: str,
+    precision: Float32Precision,
+) -> MLContext:
+    context = _open_gpu(device, power_preference, room, engine, precision)
     if context is None:
         raise NotSupportedError("there is no GPU adapter; use device_type='cpu'")
     return context
 
 
 def _open_gpu(
-    device: Any, power_preference: str, room: CacheLimits, engine: str, hardware: bool = False
+    device: Any,
+    power_preference: str,
+    room: CacheLimits,
+    engine: str,
+    precision: Float32Precision,
+    hardware: bool = False,
 ) -> MLContext | None:
     try:
         from webnn_py.engines.webgpu.runtime.engine import open_engine
     except ImportError as error:  # such as on a free-threaded Python that wgpu has no wheels for
         raise NotSupportedError(f"GPU contexts need the package wgpu: {error}") from error
-    opened = open_engine(device, power_preference, hardware, engine)
+    opened = open_engine(device, power_preference, hardware, engine, precision)
     return None if opened is None else MLContext(Session(opened, "gpu", room=room))
 
 

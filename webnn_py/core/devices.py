@@ -12,3 +12,6 @@ MLDeviceType = Literal["cpu", "gpu", "default"]
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
 """Preferred GPU where there are several."""
+
+Float32Precision = Literal["highest", "high", "medium"]
+"""How a GPU multiplies float32: exactly, as three products of float16, or as one."""

@@ -24,6 +24,7 @@ from webnn_py.passes.pipeline import (
     widen_halves,
 )
 from webnn_py.passes.shape_generic_passes import OpenPasses
+from webnn_py.passes.split_float32 import multiply_by_halves, multiply_by_split_halves
 
 __all__ = [
     "BLOCKS",
@@ -40,6 +41,8 @@ __all__ = [
     "Target",
     "debug_level",
     "derive_anew",
+    "multiply_by_halves",
+    "multiply_by_split_halves",
     "optimize",
     "optimize_open",
     "report",

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from webnn_py.core.devices import Float32Precision
 from webnn_py.core.shape_tracing import Traced, is_traced
 from webnn_py.engines.webgpu.program.pieces import i32, number, u32
 from webnn_py.ir import Descriptor
@@ -72,6 +73,7 @@ class Features:
             invocations at once.
         f16_matrix: Shape of the matrices of float16 that the device multiplies and adds in
             float32, if it has any (tensor cores).
+        float32_precision: How products of float32 may be computed.
         tiles: Names of measured tiles, by problem (`compiler/tuning.py`).
     """
 
@@ -85,6 +87,7 @@ class Features:
     binding_bytes: int = 128 << 20
     large: int = 1 << 20
     f16_matrix: MatrixShape | None = None
+    float32_precision: Float32Precision = "highest"
     tiles: Mapping[str, str] = field(default_factory=lambda: NO_TILES, hash=False)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from webnn_py.core.devices import Float32Precision
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.gil_yield import is_in_background
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
@@ -37,7 +39,14 @@ from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_named
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
-from webnn_py.passes import LOOPS, TILES, widen_halves
+from webnn_py.passes import (
+    LOOPS,
+    TILES,
+    Pass,
+    multiply_by_halves,
+    multiply_by_split_halves,
+    widen_halves,
+)
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -46,6 +55,14 @@ if TYPE_CHECKING:
 
 LONG_CODE = 12_000
 """WGSL characters from which a kernel compiles slowly and rarely shares its code."""
+
+
+SPLITTING: Mapping[str, tuple[Pass, ...]] = {
+    "highest": (),
+    "high": (multiply_by_split_halves,),
+    "medium": (multiply_by_halves,),
+}
+"""Passes for devices with tensor cores, by the precision of float32."""
 
 
 class WebGPUEngine(DeviceEngine):
@@ -58,6 +75,8 @@ class WebGPUEngine(DeviceEngine):
         self.accelerated = gpu.hardware
         passes = TILES if gpu.hardware else LOOPS
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
+        if gpu.features.f16_matrix is not None:
+            self.passes += SPLITTING[gpu.features.float32_precision]
         # Set by `queue`, which a context calls first.
         self._queue: DeviceQueue
         self._worker: Callable[[Run], None]
@@ -215,7 +234,11 @@ class EarlyPipelines:
 
 
 def open_engine(
-    device: Any, power_preference: str, hardware: bool, engine: str
+    device: Any,
+    power_preference: str,
+    hardware: bool,
+    engine: str,
+    precision: Float32Precision = "highest",
 ) -> WebGPUEngine | None:
     """Open an engine on the user's device or a new one; None if required hardware is missing.
 
@@ -224,6 +247,7 @@ def open_engine(
         power_preference: As of `find_adapter`.
         hardware: Accept no software adapter.
         engine: "auto", "webgpu" or "dawn".
+        precision: How products of float32 may be computed.
 
     Raises:
         NotSupportedError: There is no adapter, or the engine's library is not installed.
@@ -233,7 +257,9 @@ def open_engine(
         own = "webgpu" if engine == "auto" else engine
         if device is None and hardware and find_adapter(power_preference, True, own) is None:
             return None
-        opened = WebGPUEngine(Device(device, power_preference, hardware, engine=own))
+        gpu = Device(device, power_preference, hardware, engine=own)
+        gpu.features = replace(gpu.features, float32_precision=precision)
+        opened = WebGPUEngine(gpu)
         if engine != "auto" and implementation_named(engine) is not opened.gpu.webgpu:
             raise ValidationError(
                 f"engine {engine!r} contradicts the given device, which is of"

@@ -148,9 +148,14 @@ class WebGPUExecutable(DeviceExecutable):
 
     @property
     def remark(self) -> str:
-        """Return the number of kernels with tiles tuned by `webnn-py tune`, if any."""
+        """Return the number of kernels with tuned tiles, and the precision of float32, if any."""
         tuned = sum(bool(kernel.tile) for kernel in self.compiled.template.kernels)
-        return f"{tuned} kernels with tiles tuned on this adapter" if tuned else ""
+        precision = self.compiled.features.float32_precision
+        remarks = (
+            f"{tuned} kernels with tiles tuned on this adapter" if tuned else "",
+            "" if precision == "highest" else f"float32 precision of products: {precision}",
+        )
+        return "\n".join(filter(None, remarks))
 
     @property
     def is_far(self) -> bool:

@@ -133,7 +133,12 @@ class Fusion:
                 self._stored.add(output)
 
     def _store_for(self, value: Value, reader: Node) -> None:
-        """Store a value; if it is a view of dequantized weights of a product, store these."""
+        """Store a value, or what a product computes it from: dequantized weights, float16."""
+        half = self._half_under(value, reader)
+        if half is not None:
+            self._stored.add(half)
+            self._inline[value] = self._inlined(self._producers[value])
+            return
         weights = None
         if reader.op == "matmul":
             weights = dequantize_node(value, self._producers, self.is_stored)
@@ -148,6 +153,16 @@ class Fusion:
             value = next(views[-1].operands)
         for node in reversed(views):
             self._inline[node.output] = self._inlined(node)
+
+    def _half_under(self, value: Value, reader: Node) -> Value | None:
+        """Return the float16 that a product by matrices reads under a cast to float32, if any."""
+        node = self._producers[value]
+        if self._features.f16_matrix is None or reader.op not in ("matmul", "conv2d"):
+            return None
+        if node.op != "cast" or value.data_type != "float32":
+            return None
+        half = next(node.operands)
+        return half if half.data_type == "float16" else None
 
     def _takes_no_kernel(self, node: Node) -> bool:
         """Whether the kernels of a node's operands store its result."""

@@ -17,7 +17,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8, Body, KernelB
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
-from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import halves_of, product_type
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
 from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.ir import Node, Value
@@ -51,6 +51,11 @@ class Convolution:
         self.batch = node.output.shape[0]
         self.k = self.ins * self.kh * self.kw
         self.compute = product_type(builder, node, data, filter_)
+        extents = self.batch * self.area, self.per_group, self.k
+        halves = halves_of(builder, extents, data, filter_)
+        self.by_matrices = halves is not None
+        if halves is not None:
+            (self.data, self.filter), self.compute = halves, "f16"
 
     @property
     def is_pixelwise(self) -> bool:
@@ -203,6 +208,7 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
         k=conv.k,
         batch=conv.batch * conv.groups,
         compute=conv.compute,
+        by_matrices=conv.by_matrices,
         looped=True,
         a=lambda batch, row, k: f"{_WEIGHT}({batch}, {row}, {k})",
         b=conv.window,
@@ -294,6 +300,7 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         k=conv.k,
         batch=conv.batch * conv.groups,
         compute=conv.compute,
+        by_matrices=conv.by_matrices,
         looped=True,
         a=lambda batch, row, k: conv.window(batch, k, row),
         b=lambda batch, k, col: f"{_WEIGHT}({batch}, {col}, {k})",

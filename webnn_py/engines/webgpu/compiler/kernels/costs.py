@@ -245,6 +245,8 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     is_f16 = problem.compute == "f16"
     f16_costs = F16_VEC8_COSTS if problem.has_vec8_loads else F16_COSTS
     costs: Sequence[Cost] = (*MATRIX_COSTS, *f16_costs) if is_f16 else COSTS
+    if problem.by_matrices:
+        costs = MATRIX_COSTS
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.may_share_dispatch and is_small:

@@ -99,6 +99,8 @@ class GemmProblem:
             none. A tile within one run divides once for all its elements.
         looped: Whether small tiles loop over steps of k, however large the product.
         long_stores: Whether the epilogue is long code, such as a gelu.
+        by_matrices: Whether only subgroup matrices may multiply it, as float16 would be too coarse
+            for its sums.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
     """
@@ -119,6 +121,7 @@ class GemmProblem:
     k_run: int = 1
     looped: bool = False
     long_stores: bool = False
+    by_matrices: bool = False
     a_major: Literal["k", "m"] = "k"
     b_major: Literal["n", "k"] = "n"
 

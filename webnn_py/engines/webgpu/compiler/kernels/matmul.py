@@ -69,6 +69,10 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
         return named
     if device == "cpu":
         return _emit_on_cpu(problem, limits)
+    if problem.by_matrices:
+        tile_of_matrices = best_tile(problem, limits)
+        assert tile_of_matrices is not None
+        return emit_tile(problem, tile_of_matrices, limits)
     near = problem.sampled()
     if near.n <= MAX_FUSED_ROWS < near.m:
         problem, near = problem.transposed(), near.transposed()
@@ -94,7 +98,7 @@ def emit_tile(problem: GemmProblem, tile: Tile, limits: Limits) -> TileKernel:
 def is_narrow(problem: GemmProblem) -> bool:
     """Whether the product has few rows or few columns."""
     near = problem.sampled()
-    return min(near.m, near.n) <= MAX_FUSED_ROWS
+    return min(near.m, near.n) <= MAX_FUSED_ROWS and not problem.by_matrices
 
 
 def split_of(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from webnn_py.core import shapes
-from webnn_py.core.traced_queries import divides
+from webnn_py.core.traced_queries import divides, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import add_vec4_loader, dequantize_node
@@ -110,6 +110,40 @@ def product_type(builder: KernelBuilder, node: Node, *operands: Value) -> Litera
     values = (node.output, *operands)
     is_f16 = all(builder.storage(value).element == "f16" for value in values)
     return "f16" if is_f16 and builder.features.kind != "cpu" else "f32"
+
+
+MIN_MATRIX_EXTENT = 16
+"""Rows, columns and depth from which subgroup matrices are not mostly empty."""
+
+
+def halves_of(
+    builder: KernelBuilder, extents: Sequence[int], *operands: Value
+) -> tuple[Value, ...] | None:
+    """Return the float16 values that a product of float32 may read, as its operands are casts.
+
+    None unless all operands are such casts, fused into the kernel, and the device multiplies
+    float16 by matrices with sums of float32: the results are the same.
+
+    Args:
+        builder: The kernel's builder.
+        extents: Rows, columns and depth of the product.
+        operands: Its operands.
+    """
+    is_float32 = builder.storage(builder.root).compute == "f32"
+    if builder.features.f16_matrix is None or not is_float32:
+        return None
+    if min(map(sampled, extents)) < MIN_MATRIX_EXTENT:
+        return None
+    halves = []
+    for value in operands:
+        node = builder.producers[value] if builder.computes(value) else None
+        if node is None or node.op != "cast":
+            return None
+        half = next(node.operands)
+        if builder.storage(half).element != "f16":
+            return None
+        halves.append(half)
+    return tuple(halves)
 
 
 class Operand:
@@ -268,6 +302,9 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
     batch = node.output.shape[:-2]
     m, n = node.output.shape[-2:]
     compute = product_type(builder, node, a_value, b_value)
+    halves = halves_of(builder, (m, n, a_value.shape[-1]), a_value, b_value)
+    if halves is not None:
+        (a_value, b_value), compute = halves, "f16"
     a = Operand(builder, a_value, "load_a", batch, compute)
     b = Operand(builder, b_value, "load_b", batch, compute)
     if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
@@ -285,6 +322,7 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         k=a_value.shape[-1],
         batch=math.prod(batch),
         compute=compute,
+        by_matrices=halves is not None,
         a=a.load,
         b=b.load,
         a4=a_vectors[0] if a_vectors else None,
