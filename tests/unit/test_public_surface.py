@@ -36,7 +36,7 @@ ERRORS = {
 
 CREATE = (
     "device * device_type power_preference accelerated engine engine_options workers"
-    " max_prepared_sizes max_prepared_bytes"
+    " max_prepared_sizes max_prepared_bytes float32_precision"
 )
 
 # All public members and their parameters; a parameter after "*" is keyword-only. The builder has

@@ -108,6 +108,24 @@ FUNCTIONS = {
   let low = (y - high) * (y + high);
   return 0.5 * x * t * wn_exp(-0.5 * high * high) * wn_exp(q - 0.5 * low);
 }""",
+    "wn_gelu_half": """fn wn_gelu_half(x: f32) -> f32 {
+  // Chebyshev's fit to the complementary function on both sides, which lose at most 1e-6 of x.
+  let y = min(abs(x), 20.0);
+  let z = 0.7071067811865476 * y;
+  let t = 1.0 / (1.0 + 0.5 * z);
+  var q = 0.17087277;
+  q = fma(q, t, -0.82215223);
+  q = fma(q, t, 1.48851587);
+  q = fma(q, t, -1.13520398);
+  q = fma(q, t, 0.27886807);
+  q = fma(q, t, -0.18628806);
+  q = fma(q, t, 0.09678418);
+  q = fma(q, t, 0.37409196);
+  q = fma(q, t, 1.00002368);
+  q = fma(q, t, -1.26551223);
+  let part = 0.5 * t * exp(fma(-z, z, q));
+  return select(x * part, x - y * part, x > 0.0);
+}""",
     "wn_head": """fn wn_head(x: f32) -> f32 {
   // The upper half of the digits: products of two such are exact.
   return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u);

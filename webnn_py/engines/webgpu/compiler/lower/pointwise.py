@@ -19,6 +19,9 @@ from webnn_py.ops.declare import REGISTRY
 EXACT = "exact"
 """Attribute of a node whose quotient must be correctly rounded; see `ExactQuotients`."""
 
+ROUNDED = {"gelu": "wn_gelu_half({input})"}
+"""Expressions that are precise enough for results that are rounded to float16."""
+
 EXACTLY = {"div": "wn_quotient({a}, {b})", "reciprocal": "wn_quotient(1.0, {input})"}
 """Expressions of correctly rounded quotients."""
 
@@ -39,7 +42,10 @@ def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
             names[option] = source.literal(number)
     scope = _scope(node, body.builder)
     is_exact = EXACT in node.attrs and not scope.known and not scope.same
-    return template(EXACTLY[node.op] if is_exact else op.wgsl, scope).format(**names)
+    wgsl = EXACTLY[node.op] if is_exact else op.wgsl
+    if target.data_type == "float16":
+        wgsl = ROUNDED.get(node.op, wgsl)
+    return template(wgsl, scope).format(**names)
 
 
 def iterations(node: Node, features: Features) -> int:
