@@ -25,6 +25,7 @@ from webnn_py.engines.partition import Part, Segment, segments, split
 from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.ir import Array, Graph, Node, Value, format_graph
 from webnn_py.memory.allocation import OutputSpecs, new_array
+from webnn_py.memory.overlap import may_overlap
 from webnn_py.memory.plan import last_uses
 
 S = TypeVar("S")
@@ -364,8 +365,8 @@ class PlainMemoryExecutable(HostExecutable):
         """
         sources = _aligned(inputs)
         targets = [
-            target if _is_plain(target, inputs) else new_array(target.shape, target.dtype)
-            for target in outputs
+            target if _is_plain(target) and not overlaps else new_array(target.shape, target.dtype)
+            for target, overlaps in zip(outputs, may_overlap(outputs, inputs), strict=True)
         ]
         _call(self._engine, self._executable.run, sources, targets)
         for target, written in zip(outputs, targets, strict=True):
@@ -426,12 +427,9 @@ def _aligned(arrays: Sequence[Array]) -> list[Array]:
     return [array if array.flags.aligned else array.copy() for array in arrays]
 
 
-def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
-    """Whether the engine may write into an array directly, without aliasing an input."""
-    flags = target.flags
-    if not (flags.c_contiguous and flags.aligned):
-        return False
-    return not any(np.may_share_memory(target, array) for array in inputs)
+def _is_plain(target: Array) -> bool:
+    """Whether any library can write into an array."""
+    return bool(target.flags.c_contiguous and target.flags.aligned)
 
 
 def _new(value: Value) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +35,8 @@ class Span:
     box: tuple[tuple[int, int], ...] = ()
 
 
+MAX_PAIRS_COMPARED = 16
+"""Pairs of arrays that are compared one by one, which is faster for few."""
 MemoryLocation = Array | Span
 """Memory that an operation reads or writes."""
 
@@ -51,13 +55,41 @@ def check_disjoint(
     """
     if len(targets) < 2:
         return
-    items = list(targets.items())
-    for i, (name, target) in enumerate(items):
-        for other, before in items[:i]:
-            if _overlap(before, target):
-                raise error(
-                    f"{kind}s {other!r} and {name!r} share memory; give each one of its own"
-                )
+    for one, other in _neighbours(targets):
+        if _overlap(targets[one], targets[other]):
+            raise error(f"{kind}s {one!r} and {other!r} share memory; give each one of its own")
+
+
+def _neighbours(targets: Mapping[str, MemoryLocation]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs whose ranges of addresses overlap, or all pairs of few, in their order."""
+    if len(targets) ** 2 <= MAX_PAIRS_COMPARED:
+        yield from itertools.combinations(targets, 2)
+        return
+    numbers = {name: number for number, name in enumerate(targets)}
+    regions = [(region_of(target), name) for name, target in targets.items()]
+    regions.sort(key=lambda pair: pair[0][:2])
+    reaching: list[tuple[Region, str]] = []
+    for region, name in regions:
+        reaching = [(r, n) for r, n in reaching if r.owner == region.owner and r.end > region.begin]
+        for _, other in reaching:
+            one, following = sorted((other, name), key=numbers.__getitem__)
+            yield one, following
+        reaching.append((region, name))
+
+
+def may_overlap(targets: Sequence[Array], others: Sequence[Array]) -> list[bool]:
+    """Return for each array whether its range of addresses overlaps that of any of the others."""
+    if len(targets) * len(others) <= MAX_PAIRS_COMPARED:
+        return [any(np.may_share_memory(target, other) for other in others) for target in targets]
+    ranges = sorted(region_of(other)[1:3] for other in others)
+    begins = [begin for begin, _ in ranges]
+    ends = list(itertools.accumulate((end for _, end in ranges), max))
+    found: list[bool] = []
+    for target in targets:
+        _, begin, end, _ = region_of(target)
+        before = bisect.bisect_left(begins, end)  # the number of others that begin before its end
+        found.append(before > 0 and ends[before - 1] > begin)
+    return found
 
 
 def overlaps_itself(array: Array) -> bool:

@@ -19,6 +19,7 @@ from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.engines.reference.functions import FUNCTIONS
 from webnn_py.engines.reference.parts import elementwise
 from webnn_py.ir import Array, Graph, Node, titled
+from webnn_py.memory.overlap import may_overlap
 from webnn_py.memory.plan import last_uses
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import REGISTRY, Operator
@@ -148,11 +149,12 @@ class ReferenceExecutable(HostExecutable):
             for step in self._steps:
                 checkpoint()
                 self._compute(step, arrays)
-        over = [array for array in outputs if _overlaps(array, inputs)]
-        results = [
-            array.copy() if over and _overlaps(array, over) else array
-            for array in map(arrays.__getitem__, self._outputs)
-        ]
+        overlaps = zip(outputs, may_overlap(outputs, inputs), strict=True)
+        over = [array for array, is_over in overlaps if is_over]
+        results = [arrays[place] for place in self._outputs]
+        if over:
+            copied = zip(results, may_overlap(results, over), strict=True)
+            results = [array.copy() if is_over else array for array, is_over in copied]
         for target, result in zip(outputs, results, strict=True):
             np.copyto(target, result)
 
@@ -185,11 +187,6 @@ class ReferenceExecutable(HostExecutable):
     def memory_use(self) -> MemoryUse:
         """Return the memory of the constants."""
         return {id(array): array.nbytes for array in self._graph.constants.values()}
-
-
-def _overlaps(array: Array, others: Sequence[Array]) -> bool:
-    """Whether an array may share memory with any of the others."""
-    return any(np.may_share_memory(array, other) for other in others)
 
 
 class ReferenceEngine(HostEngine):
