@@ -38,6 +38,15 @@ class Tint:
             self._seen.add(code)
 
 
-@functools.cache
+_MAKING = threading.Lock()
+
+
 def tint() -> Tint:
+    """Return the compiler of this process; several threads may ask for it first."""
+    with _MAKING:
+        return _made()
+
+
+@functools.cache
+def _made() -> Tint:
     return Tint()
