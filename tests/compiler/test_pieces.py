@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.compiler.compiled import legal
+from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.code.functions import Function
+from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.compiler.kernel import (
     BY_INVOCATION,
     Binding,
@@ -22,6 +25,7 @@ from webnn_py.engines.webgpu.program.pieces import (
     number,
     u32,
 )
+from webnn_py.engines.webgpu.program.storage import Features
 
 OUT, TWICE = declared("out0"), declared("twice")
 
@@ -53,6 +57,16 @@ def test_literals_of_all_types() -> None:
     code = Code.of(text)
     assert code.wgsl == "1u i32(-1) 2li 3lu 0.5f"
     assert [literal.word for literal in code.literals.values()] == [1, 2**32 - 1, 2, 3, 0x3F000000]
+
+
+def test_a_compiled_graph_keeps_wgsl_alone() -> None:
+    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        return {"y": builder.relu(builder.input("x", "float32", [4]))}
+
+    features = Features()
+    (kernel,) = compile_graph(legal(what, features), features).kernels
+    assert "fn main" in kernel.code
+    assert kernel.shader is None
 
 
 @pytest.mark.parametrize("line", [f"{OUT}[0] = twice(1u);", f"out0[0] = {TWICE}(1u);"])

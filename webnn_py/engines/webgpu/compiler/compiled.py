@@ -185,7 +185,8 @@ def _write(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
     """Return the kernels of a graph; those that differ in numbers alone share their code."""
     from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
-    return share(written(graph, features, tell), features)
+    shared = share(written(graph, features, tell), features)
+    return [kernel.without_shader() for kernel in shared]
 
 
 def written(graph: Graph, features: Features, tell: Tell = lambda kernel: None) -> list[Kernel]:

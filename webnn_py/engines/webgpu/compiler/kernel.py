@@ -253,7 +253,7 @@ class Kernel:
         tile: Name of the kernel's tile, if the tile was measured on the adapter.
         features: Features of the device that the code uses.
         reads_words: The kernel binds a uniform buffer, whether its words are known or not.
-        shader: The parts of the code; None for kernels of the cache on disk.
+        shader: The parts of the code; None once no stage rewrites it.
     """
 
     name: str
@@ -288,6 +288,10 @@ class Kernel:
         if os.environ.get("WEBNN_VERIFY") == "1":
             _verify(shader, code)
         return replace(self, code=code, shader=shader, reads_words=shader.numbers > 0)
+
+    def without_shader(self) -> Kernel:
+        """Return the kernel with its code alone: pieces take several times the memory of WGSL."""
+        return replace(self, shader=None)
 
     @property
     def bindings(self) -> list[BindingType]:

@@ -92,7 +92,7 @@ class _Form:
 
 
 def _shader_of(kernel: Kernel) -> Shader:
-    assert kernel.shader is not None, "kernels of the cache on disk are shared already"
+    assert kernel.shader is not None, "no stage rewrites the kernel of a compiled graph"
     return kernel.shader
 
 

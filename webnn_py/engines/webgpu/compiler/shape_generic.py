@@ -202,10 +202,8 @@ class _At:
 
 
 def _with_code(kernel: Kernel, other: Kernel) -> Kernel:
-    """Return a kernel with the code of another one."""
-    return dataclasses.replace(
-        kernel, code=other.code, reads_words=other.reads_words, shader=other.shader
-    )
+    """Return a kernel with the code of another one, which no stage rewrites."""
+    return dataclasses.replace(kernel, code=other.code, reads_words=other.reads_words, shader=None)
 
 
 def reading_marks(
