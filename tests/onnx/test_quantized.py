@@ -180,3 +180,33 @@ def test_integer_products_stay_one_operator() -> None:
         x = rng.integers(0, 256, (3, 2048)).astype(np.uint8)
         found = MLExecution(context).compute(graph, {"x": x})["y"]
     np.testing.assert_array_equal(found, (x.astype(int) - 7) @ weights["w"].astype(int))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("level", [0, 4])
+def test_packed_products_and_root_mean_squares_stay_one_operator(bits: int, level: int) -> None:
+    rng = np.random.default_rng(6)
+    weights = {
+        "g": rng.uniform(0.5, 2, 64).astype(np.float32),
+        "w": rng.integers(0, 256, (24, 2, 32 * bits // 8)).astype(np.uint8),
+        "s": rng.uniform(0.01, 0.1, 48).astype(np.float32),
+        "z": rng.integers(0, 256, 24 * 2 * bits // 8).astype(np.uint8),
+    }
+    options = {"K": 64, "N": 24, "bits": bits, "block_size": 32, "accuracy_level": level}
+    nodes = [
+        onnx.helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["h"]),
+        onnx.helper.make_node(
+            "MatMulNBits", ["h", "w", "s", "z"], ["y"], domain="com.microsoft", **options
+        ),
+    ]
+    made = own(nodes[0], [3, 64], onnx.TensorProto.FLOAT, weights)
+    made.graph.node.append(nodes[1])
+    x = rng.normal(size=(3, 64)).astype(np.float32)
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        listing = str(load(made, context))
+        assert " = rms_normalization(" in listing
+        assert " = matmul_packed(" in listing
+        check(context, made, x, atol=1e-5)
+    with ml.create_context_sync(engine="reference") as context:
+        # ONNX Runtime quantizes x at this level; the weights are up to 2^bits steps.
+        check(context, made, x, atol=1e-3 if level == 0 else 2**bits / 100)

@@ -130,3 +130,48 @@ def matmul_integer(
             raise NotLowered("ONNX Runtime has zero points of columns for one matrix alone")
         b_zero = e.reshape(b_zero, [] if math.prod(shape) == 1 else [shape[-1]])
     return e.op("MatMulInteger", a, b, a_zero, b_zero, to="int32")
+
+
+ONNX_RUNTIME_DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+MIN_BLOCK_ELEMENTS = 16
+"""Least number of elements with one scale; ONNX Runtime accepts powers of 2 from here."""
+
+
+def matmul_n_bits(
+    e: Emitter, node: Node, x: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor | None
+) -> Tensor:
+    """Write `matmul_packed` as ONNX Runtime's MatMulNBits, for engines that have it.
+
+    Codes of other layouts are dequantized. float16 is computed in float32.
+    """
+    (columns, *layout), size = _shape(node, 1), node.attrs["block_size"]
+    rows = _shape(node, 0)
+    if len(layout) != 2 or len(rows) < 2:
+        raise NotLowered("MatMulNBits takes the bytes of blocks alone")
+    if size < MIN_BLOCK_ELEMENTS or size & (size - 1):
+        raise NotLowered(f"MatMulNBits has no blocks of {size} weights")
+    made = e.op(
+        "MatMulNBits",
+        e.cast(x, "float32"),
+        codes,
+        e.cast(scales, "float32"),
+        zeros,
+        K=rows[-1],
+        N=columns,
+        accuracy_level=4 if node.attrs["accuracy"] == "int8" else 0,
+        bits=node.attrs["bits"],
+        block_size=size,
+    )
+    e.nodes[-1].domain = ONNX_RUNTIME_DOMAIN
+    return e.cast(made, x.data_type)
+
+
+def simplified_layer_normalization(e: Emitter, node: Node, x: Tensor, scale: Tensor) -> Tensor:
+    """Write `rms_normalization` as ONNX Runtime's SimplifiedLayerNormalization."""
+    axes, rank = node.attrs["axes"], node.output.rank
+    if not axes or list(axes) != list(range(rank - len(axes), rank)):
+        raise NotLowered("SimplifiedLayerNormalization takes the last dimensions alone")
+    return e.op(
+        "SimplifiedLayerNormalization", x, scale, axis=axes[0], epsilon=node.attrs["epsilon"]
+    )

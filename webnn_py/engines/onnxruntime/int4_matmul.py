@@ -9,11 +9,8 @@ import numpy as np
 
 from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
+from webnn_py.engines.onnx_lowering.linalg import MIN_BLOCK_ELEMENTS, ONNX_RUNTIME_DOMAIN
 from webnn_py.ir import Array, Graph, Node, Value
-
-DOMAIN = "com.microsoft"
-MIN_BLOCK_ELEMENTS = 16
-"""Least number of elements with one scale; ONNX Runtime accepts powers of 2 from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class _Weights:
             bits=4,
             block_size=block,
         )
-        e.nodes[-1].domain = DOMAIN
+        e.nodes[-1].domain = ONNX_RUNTIME_DOMAIN
         return e.cast(made, x.data_type)
 
 

@@ -60,8 +60,9 @@ def has_exact_int8_products() -> bool:
 
 def _session(graph: GraphProto) -> onnxruntime.InferenceSession:
     """Create a session of one thread; optimizers would take half the time."""
-    opset = helper.make_opsetid("", OPSET)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+    domains = {node.domain for node in graph.node} - {""}
+    opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, 1) for d in domains)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
     options.intra_op_num_threads = 1

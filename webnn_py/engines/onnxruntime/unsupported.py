@@ -11,7 +11,11 @@ from collections.abc import Mapping
 
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
-from webnn_py.engines.onnx_lowering.linalg import quantize_linear
+from webnn_py.engines.onnx_lowering.linalg import (
+    matmul_n_bits,
+    quantize_linear,
+    simplified_layer_normalization,
+)
 from webnn_py.engines.onnx_lowering.reduction import reduced
 from webnn_py.engines.onnxruntime.kernels import has_exact_int8_products
 from webnn_py.ir import Graph, Node
@@ -94,9 +98,11 @@ def _reduce_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 
 INSTEAD: dict[str, Lowering] = {
+    "matmul_packed": matmul_n_bits,
     "quantize_linear": _quantize_linear,
     "reduce_sum": _reduce_sum,
+    "rms_normalization": simplified_layer_normalization,
     "sigmoid": _sigmoid,
     "sign": _sign,
 }
-"""Lowerings that replace ONNX operators which ONNX Runtime computes differently."""
+"""Lowerings to ONNX Runtime's own operators, and for what it computes differently."""

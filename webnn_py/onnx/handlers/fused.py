@@ -93,17 +93,17 @@ def skip_layer_normalization(
 
 
 def _by_square(g: Emitter, x: Any, scale: Tensor, axis: int, epsilon: float) -> list[Any]:
-    """Emit RMS normalization in float32, because squares of float16 overflow from 256 on.
-
-    Returns:
-        The normalized tensor in x's data type, and the float32 reciprocal of the RMS.
-    """
-    axes, wide = list(range(x.axis(axis), x.rank)), g.to(x, "float32")
+    """Emit RMS normalization and, if something reads it, the float32 reciprocal of the RMS."""
+    axes = list(range(x.axis(axis), x.rank))
+    made = g.rms_normalization(x, scale, axes=axes, epsilon=epsilon)
+    if not any(g.outputs[1:2]):
+        return [made]
+    wide = g.to(x, "float32")
     square = g.reduce_mean(g.mul(wide, wide), axes=axes, keep_dimensions=True)
-    factor = g.reciprocal(g.sqrt(g.add(square, float(epsilon))))
-    return [g.mul(g.to(g.mul(wide, factor), x.data_type), scale), factor]
+    return [made, g.reciprocal(g.sqrt(g.add(square, float(epsilon))))]
 
 
+@handles("RMSNormalization")
 @handles("SimplifiedLayerNormalization")
 @handles("SimplifiedLayerNormalization", domain=OWN)
 def simplified_layer_normalization(

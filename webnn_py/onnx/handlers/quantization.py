@@ -172,27 +172,24 @@ def matmul_n_bits(
     blocks = -(-K // block_size)
     sizes = f"K = {K}, N = {N} and block_size = {block_size}"
     whole = _in_rows(b, "its weights", N, blocks * block_size * bits // 8, sizes)
-    shape = [N, blocks, block_size]
     if zero_points is not None and zero_points.is_float:
         refuse("zero points that are floats")
-    if zero_points is None:
-        zeros = np.full([N, blocks, 1], 1 << (bits - 1), np.uint8)
-    else:
-        packed = _in_rows(zero_points, "its zero_points", N, -(-blocks * bits // 8), sizes)
-        zeros = _bytes(packed, bits)[:, :blocks].reshape(N, blocks, 1)
-    numbers = _bytes(whole, bits).reshape(shape)
-    factor = g.moved(scales, [N, blocks, 1])
-    if bits == 4:
-        weights = g.packed(numbers, "uint4", b.name), factor, g.packed(zeros, "uint4")
-    else:
-        weights = g.array(numbers), factor, g.array(zeros)
-    wide = g.reshape(g.dequantize_linear(*weights), [N, blocks * block_size])
-    if blocks * block_size > K:
-        wide = g.slice(wide, [0, 0], [N, K])
-    made = product(g, a, g.transpose(wide))
+    zeros = None
+    if zero_points is not None:
+        zeros = _in_rows(zero_points, "its zero_points", N, -(-blocks * bits // 8), sizes)
+    made = g.matmul_packed(
+        a,
+        of_array(whole.reshape(N, blocks, -1), b.name),
+        g.moved(scales, [N, blocks]),
+        None if zeros is None else of_array(zeros),
+        block_size=block_size,
+        accuracy=_ACCURACY.get(accuracy_level, "float32"),
+    )
     return made if bias is None else g.add(made, bias)
 
 
+_ACCURACY = {2: "float16", 4: "int8"}
+"""Data types by the `accuracy_level` of MatMulNBits."""
 _POSITIVE_FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 # fmt: off
 _OF_FOUR_BITS = {
@@ -240,13 +237,6 @@ def matmul_bnb4(
     wide = table[codes] * scales[np.arange(K * N) // block_size]
     weights = of_array(wide.astype(scales.dtype).reshape(N, K), b.name)
     return product(g, a, g.transpose(weights))
-
-
-def _bytes(packed: Array, bits: int) -> Array:
-    """Unpack numbers to one per byte, the low half of each byte first."""
-    if bits == 8:
-        return packed
-    return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
 
 
 def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int | None) -> Any:
