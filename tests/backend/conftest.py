@@ -49,12 +49,12 @@ def kernels_are_taken_by_both() -> Iterator[None]:
     if importlib.util.find_spec("wgpudawn") is None or "wgpudawn" in wgpu.GPUDevice.__module__:
         yield
         return
-    compile_pipeline = PipelineCache._compile
+    compile_pipeline, compiler = PipelineCache._compile, tint()  # made before threads ask for it
 
     def compile_twice(self: PipelineCache, name: str, key: PipelineKey) -> Any:
         pipeline = compile_pipeline(self, name, key)
         if key.ends:  # written here, not by a user
-            tint().check(key.code)
+            compiler.check(key.code)
         return pipeline
 
     with pytest.MonkeyPatch.context() as patch:
