@@ -149,10 +149,6 @@ OF_DISPATCHES: dict[str, Fault] = {
         outputs(lambda g: {"z": g.outputs["z"]}),
         "output 'y' is missing; a dispatch needs every output",
     ),
-    "one tensor for input and output": (
-        with_y(lambda g: g.inputs["x"]),
-        "output 'y': the MLTensor is input 'x', too; give the output one of its own",
-    ),
 }
 
 
