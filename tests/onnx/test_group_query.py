@@ -44,6 +44,8 @@ def test_rotary_embeddings(cpu: MLContext, name: str, half: bool) -> None:
     found = MLExecution(cpu).compute(load(made, cpu), feeds)
     tolerance = 5e-3 if half else 1e-5
     np.testing.assert_allclose(found["y0"], wanted["y0"], rtol=tolerance, atol=tolerance)
+    with ml.create_context_sync(engine="reference") as reference:  # which keeps it whole
+        assert str(load(made, reference)).count(" = rotary_embedding(") == 1
 
 
 HEADS, SHARED, EACH = 4, 2, 16

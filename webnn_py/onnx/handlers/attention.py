@@ -91,32 +91,13 @@ def rotated(
     """
     check_rank(4, x=x)
     check_rank(2, positions=positions, cos_cache=cosines, sin_cache=sines)
-    batch, count, length, each = x.shape
-    pairs = cosines.shape[-1]
+    each, pairs = x.shape[3], cosines.shape[-1]
     if cosines.rank != 2 or cosines.shape != sines.shape or 2 * pairs > each:
         raise BrokenModelError(
             f"cos_cache is {list(cosines.shape)} and sin_cache {list(sines.shape)}, expected two"
             f" alike, of up to {each // 2} columns"
         )
-    cos, sin = (
-        g.reshape(g.gather(one, positions), [positions.shape[0], 1, length, pairs])
-        for one in (cosines, sines)
-    )
-    turned = part(g, x, 3, 0, 2 * pairs)
-    if interleaved:
-        turned = g.reshape(turned, [batch, count, length, pairs, 2])
-        a, b = (
-            g.reshape(part(g, turned, 4, i, 1), [batch, count, length, pairs]) for i in range(2)
-        )
-    else:
-        a, b = part(g, turned, 3, 0, pairs), part(g, turned, 3, pairs, pairs)
-    made = [g.sub(g.mul(a, cos), g.mul(b, sin)), g.add(g.mul(b, cos), g.mul(a, sin))]
-    if interleaved:
-        made = [g.reshape(one, [batch, count, length, pairs, 1]) for one in made]
-        made = [g.reshape(g.concat(made, 4), [batch, count, length, 2 * pairs])]
-    if 2 * pairs < each:
-        made.append(part(g, x, 3, 2 * pairs, each - 2 * pairs))
-    return g.concat(made, 3) if len(made) > 1 else made[0]
+    return g.rotary_embedding(x, cosines, sines, positions=positions, interleaved=interleaved)
 
 
 def causal(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int = -1) -> Any:
