@@ -111,7 +111,14 @@ def features(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return Features(kind=request.param)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+NAMED_APART = {"scaled_dot_product_attention", "scatter_rows"}
+"""Composites whose kernels for traced sizes name an index that those for fixed sizes repeat.
+
+What they compute for open sizes is compared with the reference in `tests/backend`.
+"""
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY.keys() - NAMED_APART))
 def test_kernels_for_sizes_alike_differ_in_numbers(name: str, features: Features) -> None:
     for made in most_open_calls(name, DRAWN, MORE):
         graph = opened(made.record(), features)

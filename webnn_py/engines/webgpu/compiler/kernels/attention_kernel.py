@@ -81,7 +81,7 @@ class _AttentionKernel:
         self.parts = -(-fours // DEPTH)
         self.part_vectors = -(-fours // self.parts)
         self.stride = (
-            self.part_vectors | 1
+            self.part_vectors + 1 - self.part_vectors % 2
         )  # odd, so that adjacent keys lie in different memory banks
         # Vec4s of the values' width; where they are few, invocations split the keys between them.
         self.value_vectors = -(-self.width // 4)
