@@ -289,12 +289,13 @@ def tensor_scatter(
     check_rank(past.rank, update=update)
     check_rank(1, write_indices=write_indices)
     at = past.axis(axis)
-    length, count = past.shape[at], update.shape[at]
-    rows = g.places(count, at, past.rank)
-    if write_indices is not None:
-        first = g.reshape(write_indices, [past.shape[0], *[1] * (past.rank - 1)])
-        rows = g.add(first, rows)
-    if mode == "circular":
-        size = g.size(length)
-        rows = g.sub(rows, g.mul(g.div(rows, size), size))
-    return g.scatter_elements(past, g.expand(rows, list(update.shape)), update, axis=at)
+    if at == 0:
+        raise BrokenModelError("its axis is 0, the batch, expected at least 1")
+    starts = g.array(np.zeros(1, np.int64)) if write_indices is None else write_indices
+    if mode == "linear":
+        return g.scatter_rows(past, update, starts, axis=at)
+    size = g.size(past.shape[at])
+    first = g.sub(starts, g.mul(g.div(starts, size), size))
+    made = g.scatter_rows(past, update, first, axis=at)
+    # Rows behind the end are dropped there, and written here from the beginning on.
+    return g.scatter_rows(made, update, g.sub(first, size), axis=at)
