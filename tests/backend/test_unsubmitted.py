@@ -18,6 +18,14 @@ from tests.internals import engine_of, executable_of, set_policy, settle
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, ml
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _collected_soon() -> Iterator[None]:
+    """Python's collector goes through what these tests make alone, not all tests there are."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def unsubmitted() -> int:
     """Command buffers that wgpu-native keeps."""
     gc.collect()
