@@ -207,6 +207,9 @@ def test_packed_products_and_root_mean_squares_stay_one_operator(bits: int, leve
         assert " = rms_normalization(" in listing
         assert " = matmul_packed(" in listing
         check(context, made, x, atol=1e-5)
+    pytest.importorskip("openvino")
+    with ml.create_context_sync(engine="openvino") as context:
+        assert "engine reference" not in str(load(made, context))
     with ml.create_context_sync(engine="reference") as context:
         # ONNX Runtime quantizes x at this level; the weights are up to 2^bits steps.
         check(context, made, x, atol=1e-3 if level == 0 else 2**bits / 100)

@@ -42,6 +42,8 @@ MAX_CACHED_KERNELS_PER_NODE = 32
 """Half the number of sets of sizes for which other engines' graphs stay compiled."""
 SNIPPETS_OPTION = "SNIPPETS_MODE"
 """Option that fuses chains of elementwise nodes into one kernel."""
+QUANTIZED_INPUTS_OPTION = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+"""Option for the number of inputs of products with packed weights to quantize together; 0: none."""
 MAX_SNIPPET_NODES = 128
 """Longest chain to fuse, which takes a second to build; three times the length takes 27 s."""
 
@@ -163,6 +165,7 @@ def _transposed_operand(node: Node) -> str:
 def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
     """Return OpenVINO's options: one stream for each run that fits the processor's cores."""
     settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
+    settings[QUANTIZED_INPUTS_OPTION] = "0"
     if _longest_chain(graph) > MAX_SNIPPET_NODES and not any(map(is_exact_fused, graph.nodes)):
         settings[SNIPPETS_OPTION] = "DISABLE"
     if graph.open_sizes:

@@ -15,6 +15,7 @@ from webnn_py.core.dimensions import is_open
 from webnn_py.core.dtypes import DTYPES, FLOATS
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.elementwise import prelu
+from webnn_py.engines.onnx_lowering.linalg import matmul_n_bits
 from webnn_py.engines.onnx_lowering.movement import resample2d
 from webnn_py.engines.onnx_lowering.reduction import reduced
 from webnn_py.ir import Node
@@ -203,6 +204,7 @@ INSTEAD: dict[str, Lowering] = {
     "greater": _greater,
     "greater_or_equal": _greater_or_equal,
     "hard_sigmoid": _hard_sigmoid,
+    "matmul_packed": matmul_n_bits,
     "max": _max,
     "min": _min,
     "prelu": _prelu,
