@@ -127,8 +127,14 @@ def _by_matrices(features: Features) -> None:
         scores = b.matmul(q, b.transpose(k, permutation=[0, 2, 1]))
         return {"y": b.matmul(b.softmax(scores, 2), v)}
 
+    def of_casts(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        shapes = {"a": [64, 64], "c": [64, 64], "x": [1, 32, 8, 8], "w": [32, 32, 3, 3]}
+        halves = (b.input(name, "float16", shape) for name, shape in shapes.items())
+        a, c, x, w = (b.cast(half, "float32") for half in halves)
+        return {"y": b.matmul(a, c), "z": b.conv2d(x, w)}
+
     product = test_gemm_kernels.multiplied("float16", [256, 512], [512, 256], False, False)
-    for what in (product, attention):
+    for what in (product, attention, of_casts):
         assert list(kernels_of(legal(what, features), features))
 
 

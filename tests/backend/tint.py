@@ -12,7 +12,7 @@ from typing import Any
 
 from webnn_py.engines.webgpu.runtime.webgpu_api import implementation_named
 
-WIDE = re.compile(r"\b[iu]64\b")
+WIDE = re.compile(r"\b[iu]64\b|\b(0x)?[0-9a-f]+l[iu]\b")
 """64-bit integers, which naga alone has."""
 FEATURES = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix")
 

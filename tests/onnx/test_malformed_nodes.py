@@ -92,7 +92,7 @@ VALUES: list[tuple[Any, str]] = [
     (node("MaxPool", ["x"], ["y"], kernel_shape=[2]), "kernel_shape is [2], expected 2 numbers"),
     (node("LpPool", ["x"], ["y"], kernel_shape=[9, 9]), "its window reaches over 9 elements, of 4"),
     (node("GlobalMaxPool", ["v"], ["y"]), "x has rank 1, expected 3 to 10"),
-    (node("MatMulInteger", ["u8", "w8"], ["y"]), "a has rank 0, expected 1 to 10"),
+    (node("MatMulInteger", ["u8", "w8"], ["y"]), "a has rank 0, expected 1 to 8"),
     (node("Det", ["v"], ["y"]), "x has rank 1, expected 2 to 10"),
     (node("Einsum", ["x", "m"], ["y"], equation="ab->a"), "has 1 terms, of 2 inputs"),
     (node("Einsum", ["m"], ["y"], equation="abc->a"), "'abc' has other indices than an input"),

@@ -130,20 +130,13 @@ def halves_of(
         operands: Its operands.
     """
     is_float32 = builder.storage(builder.root).compute == "f32"
-    if builder.features.f16_matrix is None or not is_float32:
+    is_small = min(map(sampled, extents)) < MIN_MATRIX_EXTENT
+    if builder.features.f16_matrix is None or not is_float32 or is_small:
         return None
-    if min(map(sampled, extents)) < MIN_MATRIX_EXTENT:
-        return None
-    halves = []
-    for value in operands:
-        node = builder.producers[value] if builder.computes(value) else None
-        if node is None or node.op != "cast":
-            return None
-        half = next(node.operands)
-        if builder.storage(half).element != "f16":
-            return None
-        halves.append(half)
-    return tuple(halves)
+    nodes = [builder.producers[value] for value in operands if builder.computes(value)]
+    halves = tuple(next(node.operands) for node in nodes if node.op == "cast")
+    are_halves = all(builder.storage(half).element == "f16" for half in halves)
+    return halves if len(halves) == len(operands) and are_halves else None
 
 
 class Operand:
