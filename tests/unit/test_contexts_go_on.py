@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
 from collections.abc import Callable, Iterator
 
@@ -83,3 +84,4 @@ def test_computes_go_on_after_an_interrupt(context: MLContext, graph: MLGraph) -
             compute(context, graph)
 
     in_threads(interrupt_each)
+    gc.collect()  # or another test is told of the coroutines
