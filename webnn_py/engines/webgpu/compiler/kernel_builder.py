@@ -182,7 +182,7 @@ class KernelBuilder:
         return f"{declared(self._runs[key])}[{{}}]".format
 
     def vec4_view(self, value: Value) -> Callable[[str], str] | None:
-        """Return the same for four elements of a stored value's buffer: a vec4 or a word of bytes.
+        """Return an emitter of four elements of a stored value's buffer: a vec4 or a word of bytes.
 
         None if the value does not lie in fours, or no binding is left.
         """

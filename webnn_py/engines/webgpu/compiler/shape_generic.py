@@ -191,7 +191,7 @@ class _At:
         return Part(self.value(part.value), offset, size)
 
     def node(self, node: Node) -> Node:
-        """Return a node with its options."""
+        """Return a node with the options and values that its traced ones have for these sizes."""
         inputs = tuple(None if value is None else self.value(value) for value in node.inputs)
         given, inferred = (
             {name: calculated(option, self._numbers) for name, option in options.items()}

@@ -14,8 +14,10 @@ from collections.abc import Callable
 SPIN_SECONDS = 1e-4
 """Poll without pauses for this long at first: the shortest sleep takes as long."""
 NEAR = 2e-4
-"""Poll without pauses within so many seconds of the expected end. Waking another thread takes
-about as long."""
+"""Seconds before and after the expected end in which polling makes no pauses.
+
+Waking another thread takes about as long.
+"""
 MIN_LATENCY_SECONDS = 1e-5
 """Lower bound of an estimate, as 0 stands for no estimate."""
 MAX_PAUSE_SECONDS = 2e-3

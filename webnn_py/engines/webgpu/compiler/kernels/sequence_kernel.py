@@ -40,7 +40,7 @@ LANES = {"gpu": 16, "cpu": 1}
 
 
 def emit(make: Make, node: Node) -> list[Kernel]:
-    """Return the kernels of a node of STEPS; the second is dispatched many times."""
+    """Return the kernels of a recurrent layer: the initial state, and a step, dispatched often."""
     return [_initial(make(), node), _Step(make(), node).kernel()]
 
 

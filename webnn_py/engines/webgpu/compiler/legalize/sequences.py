@@ -51,7 +51,10 @@ class Steps:
 
     @property
     def slots(self) -> dict[str, int]:
-        """The slots after those of the steps: initial state, scratch of one step, step counter."""
+        """Numbers of the state slots behind those of the steps.
+
+        They hold the initial state, the scratch memory of one step, and the step counter.
+        """
         scratch = ["cell"] if self.has_cell else ["z", "reset"] if self.resets_before else []
         names = ["initial", *scratch, "counter"]
         return {name: self.steps + number for number, name in enumerate(names)}
