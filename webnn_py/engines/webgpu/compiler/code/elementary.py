@@ -93,6 +93,14 @@ FUNCTIONS = {
   // Left of -1 the sum would cancel; Chebyshev's fit to the complementary function does not.
   let y = min(-x, 20.0);
   let t = 1.0 / (1.0 + 0.35355339059327373 * y);
+  let q = wn_erfc_fit(t);
+  // The square in two parts, of which the first is exact.
+  let high = wn_head(y);
+  let low = (y - high) * (y + high);
+  return 0.5 * x * t * wn_exp(-0.5 * high * high) * wn_exp(q - 0.5 * low);
+}""",
+    "wn_erfc_fit": """fn wn_erfc_fit(t: f32) -> f32 {
+  // Chebyshev's fit: erfc(z) = t * exp(fit - z * z) at t = 1 / (1 + z / 2), for z from 0 on.
   var q = 0.17087277;
   q = fma(q, t, -0.82215223);
   q = fma(q, t, 1.48851587);
@@ -103,26 +111,14 @@ FUNCTIONS = {
   q = fma(q, t, 0.37409196);
   q = fma(q, t, 1.00002368);
   q = fma(q, t, -1.26551223);
-  // The square in two parts, of which the first is exact.
-  let high = wn_head(y);
-  let low = (y - high) * (y + high);
-  return 0.5 * x * t * wn_exp(-0.5 * high * high) * wn_exp(q - 0.5 * low);
+  return q;
 }""",
     "wn_gelu_half": """fn wn_gelu_half(x: f32) -> f32 {
   // Chebyshev's fit to the complementary function on both sides, which lose at most 1e-6 of x.
   let y = min(abs(x), 20.0);
   let z = 0.7071067811865476 * y;
   let t = 1.0 / (1.0 + 0.5 * z);
-  var q = 0.17087277;
-  q = fma(q, t, -0.82215223);
-  q = fma(q, t, 1.48851587);
-  q = fma(q, t, -1.13520398);
-  q = fma(q, t, 0.27886807);
-  q = fma(q, t, -0.18628806);
-  q = fma(q, t, 0.09678418);
-  q = fma(q, t, 0.37409196);
-  q = fma(q, t, 1.00002368);
-  q = fma(q, t, -1.26551223);
+  let q = wn_erfc_fit(t);
   let part = 0.5 * t * exp(fma(-z, z, q));
   return select(x * part, x - y * part, x > 0.0);
 }""",
