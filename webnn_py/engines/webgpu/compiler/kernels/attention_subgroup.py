@@ -286,7 +286,7 @@ class SubgroupAttention:
         lines = []
         for j in range(KEYS // shape.n):
             lines.append("{")
-            # Tint and naga leave out the zeros of a declaration in a loop without this.
+            # Without an initial value, naga keeps what the iteration before left.
             lines += [f"var score{i} = {self._result}();" for i in range(self.blocks)]
             for k in range(self.deep // shape.k):
                 right = self._right("held_keys", j * shape.n, k * shape.k, self.deep, "col_major")
