@@ -14,7 +14,7 @@ import pytest
 from tests.backend.held import Held
 from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, doubling
-from tests.loops import Run, cancel_after, pause, under_asyncio
+from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, Timeline
 
 MANY = 40
@@ -167,6 +167,10 @@ def test_a_cancelled_run_that_waits_keeps_no_copies(context: MLContext, run: Run
     async def compute() -> None:
         await execution.compute(graph, {"x": x})
 
+    async def several() -> None:
+        """Compute more often than runs were recorded ahead, whose inputs are in mapped memory."""
+        await together([compute] * MANY)
+
     async def waiting() -> None:
         for _ in range(3):
             await pause()
@@ -178,7 +182,7 @@ def test_a_cancelled_run_that_waits_keeps_no_copies(context: MLContext, run: Run
         gc.collect()
         tracemalloc.start()
         try:
-            await cancel_after(compute, waiting)
+            await cancel_after(several, waiting)
             gc.collect()
             left, _ = tracemalloc.get_traced_memory()
         finally:
