@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webnn_py.api.graph import MLGraph
     from webnn_py.api.ml import ml
     from webnn_py.api.profile import MLProfile, MLProfileRow
+    from webnn_py.api.programs.file import runtime_path
     from webnn_py.api.programs.program import MLProgram
     from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence
     from webnn_py.api.promise import MLPromise
@@ -76,6 +77,7 @@ _MODULES = {
     "ops.operand": ("MLOperand",),
     "api.ml": ("ml",),
     "api.profile": ("MLProfile", "MLProfileRow"),
+    "api.programs.file": ("runtime_path",),
     "api.programs.program": ("MLProgram",),
     "api.programs.steps": ("MLProgramBuffer", "MLProgramSequence"),
     "api.promise": ("MLPromise",),
@@ -123,6 +125,7 @@ __all__ = [
     "WaitTimeoutError",
     "__version__",
     "ml",
+    "runtime_path",
 ]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+import webnn_py
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -204,3 +209,62 @@ def test_submodules_need_no_import_of_their_own() -> None:
     code = [sys.executable, "-c", SUBMODULES]
     done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+SETUP = runpy.run_path(str(ROOT / "setup.py"))
+NPM = json.loads((ROOT / "runtime/js/package.json").read_text(encoding="utf-8"))
+REPOSITORY = PROJECT["urls"]["Repository"]
+
+
+def test_the_readme_of_a_package_index_links_to_the_repository() -> None:
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]*)\)", SETUP["readme"]())
+    own = [(mark, link) for mark, link in links if link.startswith(f"{REPOSITORY}/")]
+    others = {link for _, link in links} - {link for _, link in own}
+    assert all(link.startswith("https://") for link in others)
+    assert len({mark for mark, _ in own}) == 2  # pictures and pages
+    for mark, link in own:
+        start = f"{REPOSITORY}/{'raw' if mark else 'blob'}/main/"
+        assert link.startswith(start)
+        assert (ROOT / link.removeprefix(start).partition("#")[0]).is_file(), link
+
+
+def test_the_address_of_the_repository_is_one() -> None:
+    assert all(url.startswith(REPOSITORY) for url in PROJECT["urls"].values())
+    assert NPM["repository"]["url"] == f"git+{REPOSITORY}.git"
+    owner = REPOSITORY.rpartition("/")[0]
+    for path in (ROOT / "runtime").glob("*/README.md"):
+        links = re.findall(r"https://\S+?(?=\))", path.read_text(encoding="utf-8"))
+        own = [link for link in links if link.startswith(owner)]
+        assert own
+        assert all(f"{link}/".startswith(f"{REPOSITORY}/") for link in own)
+
+
+def test_wheels_hold_the_runtimes_but_their_tests() -> None:
+    runtime = ROOT / "runtime"
+    packed = {path for each in SETUP["RUNTIME_FILES"] for path in runtime.glob(each)}
+    left_out = {path for path in runtime.rglob("*") if path.is_file()} - packed
+    assert {path.relative_to(runtime).parts[1] for path in left_out} == {"tests", "demo"}
+
+
+def test_runtimes_are_found_by_name() -> None:
+    assert (webnn_py.runtime_path("cpp") / "webnn_program.hpp").is_file()
+    assert (webnn_py.runtime_path("browser") / "webnn-program.mjs").is_file()
+    with pytest.raises(webnn_py.ValidationError, match="got 'rust', expected 'cpp' or 'browser'"):
+        webnn_py.runtime_path("rust")  # type: ignore[arg-type]
+
+
+def test_the_npm_package_is_of_this_version_and_holds_what_it_exports() -> None:
+    assert NPM["version"] == webnn_py.__version__
+    exported = {path.removeprefix("./") for path in NPM["exports"]["."].values()}
+    assert exported <= set(NPM["files"])
+    assert (ROOT / "runtime/js/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    command = [npm, "pack", "--dry-run", "--json", "--offline"]
+    made = subprocess.run(
+        command, cwd=ROOT / "runtime/js", capture_output=True, text=True, check=True
+    )
+    (packed,) = json.loads(made.stdout)
+    names = {file["path"] for file in packed["files"]}
+    assert names == {*NPM["files"], "LICENSE", "README.md", "package.json"}
