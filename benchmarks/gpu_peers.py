@@ -103,23 +103,30 @@ PEERS: dict[str, tuple[Callable[[], str | None], Callable[[onnx.ModelProto, Arra
 """Why each cannot be measured, and what loads a model, by the key of its figures."""
 
 
-def by_torch(model: onnx.ModelProto) -> Callable[[dict[str, Any]], Any]:
+def by_torch(
+    model: onnx.ModelProto, channels_last: bool = False
+) -> Callable[[dict[str, Any]], Any]:
     """What computes the first output of a model by PyTorch, on CUDA."""
     from benchmarks.torch_model import TorchModel
 
-    return TorchModel(model, "cuda")
+    return TorchModel(model, "cuda", channels_last)
 
 
 class CudaGraph:
-    """Work of PyTorch, captured once and replayed; products of float32 are computed as such.
+    """Work of PyTorch, captured once and replayed; cuDNN measures which convolutions are fastest.
 
-    cuDNN chooses its convolutions by measuring them.
+    Args:
+        compute: The work.
+        inputs: Its inputs.
+        tf32: Whether products of float32 may round their operands to tf32.
     """
 
-    def __init__(self, compute: Callable[[dict[str, Any]], Any], inputs: Arrays) -> None:
+    def __init__(
+        self, compute: Callable[[dict[str, Any]], Any], inputs: Arrays, tf32: bool = False
+    ) -> None:
         import torch
 
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
         self._torch = torch
         self._inputs = {name: torch.from_numpy(a).cuda() for name, a in inputs.items()}

@@ -14,10 +14,10 @@ import onnx
 import pytest
 
 pytest.importorskip("onnx")
-from benchmarks import gpu, gpu_builds, gpu_operators, gpu_peers, report
+from benchmarks import gpu, gpu_builds, gpu_operators, gpu_peers, networks, report
 from benchmarks.cases import OPERATORS
 from benchmarks.large_operators import CASES
-from benchmarks.models import ENCODER, LIGHT, inputs_of, logits, model
+from benchmarks.models import ENCODER, LIGHT, batched, inputs_of, logits, model
 from webnn_py import MLExecution, MLGraphBuilder, ml
 from webnn_py import onnx as webnn_onnx
 
@@ -108,15 +108,16 @@ def test_an_operator_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(given: onnx.ModelProto) -> None:
+    def fails(given: onnx.ModelProto, channels_last: bool) -> None:
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(gpu, "by_torch", fails)
-    with ml.create_context_sync(gpu.open_device()) as context:
-        row = gpu.Row(context, CASE, 1)
+    with gpu.opened() as (contexts, _):
+        row = gpu.Row(contexts, CASE, 1)
         row.measure((), torch=True)
     assert row.figures["failed"] == {
         "cuda": "RuntimeError: out of order",
+        "tf32": "RuntimeError: out of order",
         "cuda16": "RuntimeError: out of order",
     }
     figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row.figures]}
@@ -124,25 +125,25 @@ def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_peer_that_computes_something_else_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(given: onnx.ModelProto, inputs: gpu.Arrays) -> gpu_peers.Run:
+    def load(given: onnx.ModelProto, inputs: gpu_peers.Arrays) -> gpu_peers.Run:
         return lambda: np.ones(4, np.float32)
 
-    monkeypatch.setitem(gpu.PEERS, "ort", (lambda: None, load))
-    with ml.create_context_sync(gpu.open_device()) as context:
-        row = gpu.Row(context, CASE, 1)
+    monkeypatch.setitem(gpu_peers.PEERS, "ort", (lambda: None, load))
+    with gpu.opened() as (contexts, _):
+        row = gpu.Row(contexts, CASE, 1)
         row.measure(["ort"], torch=False)
     assert row.figures["failed"]["ort"].startswith("WRONG: its logits are off by ")
     assert row.figures["ort"] > 0
     figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row.figures]}
-    (_, (title, columns, (line,))), _ = gpu.tables(figures)
+    (*_, (title, columns, (line,))), _ = gpu.tables(figures)
     assert title.startswith("largest error of the logits")
     assert dict(zip(columns, line, strict=True))["ORT"].endswith(" WRONG")  # type: ignore[attr-defined]
-    assert dict(zip(columns, line, strict=True))["webnn_py"] == "0.0e+00"
+    assert dict(zip(columns, line, strict=True))["f32"] == "0.0e+00"
 
 
 def test_results_that_are_not_numbers_are_wrong() -> None:
-    with ml.create_context_sync(gpu.open_device()) as context:
-        row = gpu.Row(context, CASE, 1)
+    with gpu.opened() as (contexts, _):
+        row = gpu.Row(contexts, CASE, 1)
     row._compare("ort", "", np.full(4, np.nan, np.float32))
     assert "ort" in row.figures["failed"]
 
@@ -173,24 +174,62 @@ def test_models_for_wonnx() -> None:
 
 
 def test_the_product_tells_its_rate() -> None:
-    row = {"model": gpu.PRODUCT, "failed": {}, "gpu": 2.0, "cuda16": 1.0}
+    row = {"model": "matmul 4096", "failed": {}, "gpu": 2.0, "cuda16": 1.0}
     figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row]}
-    assert gpu.tables(figures)[1] == ["matmul 4096, TFLOP/s: GPU 68.7, CUDA f16 137.4"]
+    assert gpu.tables(figures)[1] == ["matmul 4096, TFLOP/s: f32 68.7, CUDA f16 137.4"]
+
+
+def test_ratios_end_with_their_medians() -> None:
+    names = {"f16": [1.0, 3.0, 8.0, 5.0], "CUDA f16": [2.0, 2.0, 2.0, None]}
+    rows = [
+        {"model": f"m{n}", "failed": {}, "dawn16": ours, "cuda16": theirs}
+        for n, (ours, theirs) in enumerate(zip(*names.values(), strict=True))
+    ]
+    figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": rows}
+    (_, columns, lines), _ = gpu.tables(figures)[0]
+    place = columns.index("ratio f16")
+    assert [line[place] for line in lines] == [0.5, 1.5, 4.0, None, 1.5]
+    assert lines[-1][columns.index("ratio")] is None
+
+
+NETWORKS = {
+    "encoder": lambda: networks.encoder(2, 1, 32, 4),
+    "resnet50": lambda: batched(model("resnet50"), 2),
+    "ViT": lambda: networks.vision_transformer(2, 1),
+    "Whisper": lambda: networks.whisper_tiny(1),
+    "YOLO": lambda: networks.yolo_v8n(64),
+    "SD block": lambda: networks.diffusion_block(320, 8),
+    "SD decoder": lambda: networks.diffusion_decoder(8),
+    "Llama": lambda: networks.prefill(12, 1, "float32"),
+    "attention": lambda: networks.attention(16),
+    "super-resolution": lambda: networks.super_resolution(12, 16),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_by_pytorch(name: str) -> None:
+    check_torch(NETWORKS[name]())
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1", ENCODER])
 def test_models_by_pytorch(name: str) -> None:
+    check_torch(model(name))
+
+
+def check_torch(found: onnx.ModelProto) -> None:
+    """Check that PyTorch computes what we do, with both orders of channels."""
     torch = pytest.importorskip("torch", reason="PyTorch is only measured against")
     from benchmarks.torch_model import TorchModel
 
-    found = model(name)
     inputs = inputs_of(found)
-    with torch.inference_mode():
-        got = TorchModel(found)({key: torch.from_numpy(a) for key, a in inputs.items()}).numpy()
+    arrays = {key: torch.from_numpy(a) for key, a in inputs.items()}
     with ml.create_context_sync() as context:
         expected = MLExecution(context).compute(webnn_onnx.load(found, context), inputs)
     (wanted,) = expected.values()
-    assert gpu.apart(got, np.asarray(wanted)) < 1e-4
+    for channels_last in (False, True):
+        with torch.inference_mode():
+            got = TorchModel(found, channels_last=channels_last)(arrays).numpy()
+        assert gpu.apart(got, np.asarray(wanted)) < 1e-4
 
 
 def test_pytorch_has_every_operator_that_is_measured() -> None:
