@@ -1,10 +1,14 @@
 """Classify held-out handwritten digits in all three modes and compare the answers.
 
-Usage: python samples/digits.py
+    python samples/digits.py
+    python samples/digits.py --program digits.mlprogram
+
+The second command saves the network as a program for C++ and the browser.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Callable
@@ -107,5 +111,20 @@ def main() -> dict[str, tuple[NDArray[np.int64], float]]:
     return results
 
 
+def save_program(path: Path) -> None:
+    """Save the network for one image as a program, and print its arguments."""
+    graph = build(ml.create_context_sync(device_type="gpu"), batch=1)
+    graph.compile_to(path)
+    for role, operands in (("input", graph.inputs), ("output", graph.outputs)):
+        for name, operand in operands.items():
+            print(f"{role} {name}: {operand.data_type} {list(operand.shape)}")
+
+
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", type=Path, help="save a program there instead")
+    options = parser.parse_args()
+    if options.program is None:
+        main()
+    else:
+        save_program(options.program)

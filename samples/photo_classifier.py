@@ -4,12 +4,16 @@ The weights and the names of the 1,000 classes come from two packages of the ext
 network is written for MLGraphBuilder, exported to out/efficientnet_lite0.onnx, and read from there.
 
     python samples/photo_classifier.py [PHOTO]
+    python samples/photo_classifier.py --export FOLDER
+
+The second command writes the model, the names of its classes and a photo into a folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from importlib import resources
@@ -84,6 +88,14 @@ def export() -> Path:
     return MODEL
 
 
+def export_to(folder: Path) -> None:
+    """Write the model, the names of its classes and a photo into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(export(), folder / MODEL.name)
+    shutil.copy(LABELS, folder / LABELS.name)
+    _china().save(folder / "palace.jpg", quality=95)
+
+
 def labels() -> list[str]:
     """The names of the classes, once the model is written."""
     return LABELS.read_text(encoding="utf-8").splitlines()
@@ -121,4 +133,9 @@ def main(path: Path | None = None) -> list[tuple[str, float]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("photo", nargs="?", type=Path, help="by default one of scikit-learn's")
-    main(parser.parse_args().photo)
+    parser.add_argument("--export", type=Path, metavar="FOLDER", help="write files there instead")
+    options = parser.parse_args()
+    if options.export is None:
+        main(options.photo)
+    else:
+        export_to(options.export)

@@ -27,14 +27,14 @@ from samples import digits
 from samples.browser import PAGES, save_programs, served
 from tests.backend.program_cases import X, expected_total
 from tests.conformance.compare import first_difference
+from tests.pages import Reader, blocks, read_blocks
 from tests.runtime.chromium import Page, chromium, find_chromium
 from tests.runtime.programs import CASES, FAULTS, Arrays, broken, changed, run_by_python, verdict
-from tests.samples import test_documents as documents
 from webnn_py import MLContext, MLExecution, ml
 
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "100"))
 COMMAND = find_chromium()
-PAGE = "docs/browser.md"
+PAGE = "docs/how-to/browser.md"
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
@@ -102,10 +102,10 @@ await staging.mapAsync(1);
 window.encoded = [...new Float32Array(staging.getMappedRange())];
 window.told = [...probabilities];
 """
-FIRST = """<script>
+COLLECT = """<script>
 window.said = [];
 console.log = (...words) => said.push(words.join(" "));
-</script><script type="module" src="page.mjs"></script>"""
+</script>"""
 
 
 def test_the_page_from_top_to_bottom(
@@ -115,10 +115,11 @@ def test_the_page_from_top_to_bottom(
     home = folder / "page"
     home.mkdir()
     monkeypatch.chdir(home)
-    documents.run(PAGE, {"__name__": "__main__"})
-    shutil.copy(PAGES / "webnn-program.mjs", home)
-    (home / "page.mjs").write_text("\n".join([*documents.blocks(PAGE, "js"), READ_BACK]))
-    (home / "index.html").write_text(FIRST)
+    with Reader(PAGE, home, print) as reader:
+        reader.follow(read_blocks(PAGE))
+    (home / "page.mjs").write_text("\n".join([*blocks(PAGE, "js"), READ_BACK]))
+    html = (home / "index.html").read_text()
+    (home / "index.html").write_text(f"{COLLECT}{html}")
     address = page.run("() => location.origin")
     page.open(f"{address}/files/page/index.html")
     page.wait_for("() => window.told")

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from sklearn.datasets import load_digits
 from samples import digits
 from samples.mpm88 import first_positions, simulation
 from tests.backend.program_cases import X, mixed
+from tests.pages import Reader, blocks, read_blocks
 from tests.runtime.cpp import CPP, STRICT, compile_cpp, wgpu_resources
 from tests.runtime.programs import CASES, FAULTS, broken, changed, run_by_python
-from tests.samples import test_documents as documents
 from webnn_py import MLContext, MLExecution, ml
 
-PAGE = "docs/cpp.md"
+PAGE = "docs/how-to/cpp.md"
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "100"))
 
 pytestmark = pytest.mark.skipif(
@@ -65,26 +64,17 @@ def test_the_page_from_top_to_bottom(
 ) -> None:
     """Its program, its `main.cpp` and its commands, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    documents.run(PAGE, {"__name__": "__main__"})
-    main, between = documents.blocks(PAGE, "cpp")
-    (tmp_path / "main.cpp").write_text(main)
-    (commands,) = documents.blocks(PAGE, "sh")
-    folder = str(Path(sys.executable).parent)
-    environment = {
-        **os.environ,
-        "CHECKOUT": str(CPP.parents[1]),
-        "PATH": os.pathsep.join([folder, os.environ["PATH"]]),
-    }
-    done = subprocess.run(
-        ["bash", "-e", "-c", commands], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    numbers = [float(word) for word in done.stdout.split()]
+    printed: list[str] = []
+    with Reader(PAGE, tmp_path, printed.append) as reader:
+        reader.follow(read_blocks(PAGE))
+    (answer,) = (text for text in printed if re.fullmatch(r"([\d.]+ ){10}", text))
+    numbers = [float(word) for word in answer.split()]
     image = np.zeros((1, 1, 8, 8), np.float32)
     image[0, 0, 1:7, 4] = 1
     reference = ml.create_context_sync(engine="reference")
     expected = MLExecution(reference).compute(digits.build(reference, 1), {"image": image})
     np.testing.assert_allclose([numbers], expected["probabilities"], atol=0.006)
+    _, between = blocks(PAGE, "cpp")
     (tmp_path / "between.cpp").write_text(f'#include "webnn_program.hpp"\n{between}')
     arguments = [*STRICT, "-c", "between.cpp", f"-I{CPP}", f"-I{wgpu_resources()}"]
     done = subprocess.run(["g++", *arguments], capture_output=True, text=True)

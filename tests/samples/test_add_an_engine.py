@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.samples.test_documents import ROOT, blocks
+from tests.pages import ROOT, blocks
 from tests.unit.engines.distributions import install
 
 PAGE = "docs/add-an-engine.md"

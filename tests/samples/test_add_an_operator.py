@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.samples.test_documents import ROOT, blocks
+from tests.pages import ROOT, blocks
 from webnn_py import MLContext
 
 PAGE = "docs/add-an-operator.md"

@@ -180,17 +180,6 @@ def test_libraries_that_are_too_old_are_refused(name: str, found: str, used: str
     )
 
 
-def test_the_readme_names_the_extras() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r'pip install "\.\[(\w+)\]"', text)) == {
-        "onnx",
-        "ort",
-        "openvino",
-        "all",
-        "samples",
-    }
-
-
 def test_everything_works_without_onnx_and_the_engines_that_need_it() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from typing import Any
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.shapes import MAX_RANK
 from webnn_py.ops.declare import Operator
+from webnn_py.ops.examples import EXAMPLES
 
 SPECIFICATION = "https://www.w3.org/TR/webnn/#"
 MAX_LINE_COLUMNS = 92
@@ -57,9 +58,16 @@ def _complete_docstring(op: Operator, shared: Sections, common: Sections) -> str
         "\n".join(["Args:", *_format_entries(entries)]),
         "\n".join(["Returns:", *_wrap(_join(shape, _output_facts(op)), 4, 4)]),
         "\n".join(["Raises:", *_format_entries(raised)]),
+        *_example(op),
         f"Source: {source(op)}",
     ]
     return "\n\n".join(parts)
+
+
+def _example(op: Operator) -> Iterator[str]:
+    if op.name in EXAMPLES:
+        lines = ["```python", *str(EXAMPLES[op.name]).splitlines(), "```"]
+        yield "\n".join(["Examples:", *(f"    {line}" for line in lines)])
 
 
 def source(op: Operator) -> str:

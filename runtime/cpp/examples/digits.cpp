@@ -1,6 +1,6 @@
 // Classifies a handwritten digit: digits PROGRAM [IMAGE]
 //
-// The program is that of docs/cpp.md: samples/digits.py, saved with batch 1. IMAGE is a text of 64 numbers from 0
+// The program is that of docs/how-to/cpp.md: samples/digits.py, saved with batch 1. IMAGE is a text of 64 numbers from 0
 // to 16, the ink of 8x8 pixels, as scikit-learn has them; without it, a three is drawn.
 
 #include <algorithm>
