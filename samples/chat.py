@@ -17,6 +17,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tokenizers.decoders import DecodeStream
+
 from samples.gguf_llama import read
 from webnn_py import MLDecoder, ml
 from webnn_py.onnx import load_decoder
@@ -36,14 +38,9 @@ def package_file() -> Path:
 
 def answer(decoder: MLDecoder, tokenizer: Any, text: str, end: int) -> Iterator[str]:
     """Yield the pieces of what follows a text."""
-    tokens: list[int] = []
-    written = ""
+    stream = DecodeStream()  # holds tokens back until their characters are complete
     for token in decoder.generate_sync(tokenizer.encode(text).ids, stop={end}):
-        tokens.append(token)
-        whole = tokenizer.decode(tokens)
-        if not whole.endswith("\ufffd"):  # the rest of a character is still to come
-            yield whole[len(written) :]
-            written = whole
+        yield stream.step(tokenizer, token) or ""
 
 
 def main() -> None:
