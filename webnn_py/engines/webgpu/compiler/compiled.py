@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from webnn_py.core.shape_tracing import Numbers
@@ -68,6 +68,17 @@ class Compiled:
     def constants(self) -> Sequence[Value]:
         """The constants that kernels read."""
         return self.template.constants
+
+    @functools.cached_property
+    def states(self) -> Mapping[Value, Value]:
+        """The outputs whose kernels write rows alone, each with the input that it continues.
+
+        The input's contents must lie in the output's buffer before.
+        """
+        template, outputs = self.template, (value for _, value in self.ends.outputs)
+        inner = (*template.inputs, *template.outputs)
+        ours = dict(zip(inner, (*self.ends.inputs, *outputs), strict=True))
+        return {ours[made]: ours[read] for made, read in template.states.items()}
 
     @functools.cached_property
     def plan(self) -> Plan[Value]:

@@ -15,6 +15,7 @@ from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, slice_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
+from webnn_py.engines.webgpu.compiler.state_in_place import states_in_place
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ir import Graph, Node, Value
 
@@ -43,6 +44,7 @@ class Places:
     Attributes:
         left: For the result of each joined concat, the numbers of the operands that its own kernel
             still writes.
+        states: The outputs of `states_in_place`.
     """
 
     def __init__(self, graph: Graph, features: Features, stored: Callable[[Value], bool]) -> None:
@@ -54,6 +56,7 @@ class Places:
         self._regions: dict[Value, _Region] = {}
         self._known: dict[Value, tuple[Value, Affine]] = {}
         self.left: dict[Value, tuple[int, ...]] = {}
+        self.states = states_in_place(graph, features).keys()
 
     def buffer_of(self, value: Value) -> Value:
         """Return the value whose buffer holds a stored value."""

@@ -65,7 +65,7 @@ class Structures:
                 values.append(value)
             return numbers[value]
 
-        key: list[Any] = [self._places.left.get(root)]
+        key: list[Any] = [self._places.left.get(root), root in self._places.states]
         for value in values:  # grows during the loop
             key += (value.data_type, value.shape)
             buffer = self._places.buffer_of(value)

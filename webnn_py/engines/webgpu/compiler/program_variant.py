@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -199,14 +200,18 @@ class VariantBuilder:
             places[value] = _whole(step.inputs[value.name])
         written = {part.value for kernel in compiled.kernels for part in kernel.writes}
         spare = len(compiled.plan.sizes)
+        bound = Counter(step.inputs.values())
         copies: list[tuple[_Bound, _Bound]] = []
         for name, value in compiled.ends.outputs:
             target = _whole(step.outputs[name])
             if value in written and value not in places:
                 places[value] = target
-                if step.outputs[name] in step.inputs.values():
+                state = places.get(compiled.states[value]) if value in compiled.states else None
+                if bound[step.outputs[name]] > int(state == target):
                     places[value] = _Bound(self._scratch(spare, target.size), 0, target.size)
                     spare += 1
+                if state is not None and state != places[value]:
+                    self._copy(state, places[value])
             if places[value] != target:
                 copies.append((places[value], target))
         for kernel in compiled.kernels:

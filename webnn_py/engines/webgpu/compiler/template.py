@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.core.shape_tracing import Numbers, calculation, traced_value
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.state_in_place import states_in_place
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Value
 from webnn_py.memory.plan import Plan, Steps, plan_buffers
@@ -29,6 +30,7 @@ class Template:
         constants: The constants that kernels read.
         slots: The number of each intermediate value's buffer, the largest buffer first.
         sizes: Bytes of each intermediate value.
+        states: The outputs of `states_in_place`.
     """
 
     inputs: Sequence[Value]
@@ -38,6 +40,7 @@ class Template:
     constants: Sequence[Value]
     slots: Mapping[Value, int]
     sizes: Mapping[Value, int]
+    states: Mapping[Value, Value]
 
     @staticmethod
     def of(
@@ -49,7 +52,7 @@ class Template:
         """Return a template whose buffers are planned for the traced sizes, and valid for others.
 
         Args:
-            graph: The graph; its nodes are not used.
+            graph: The graph.
             features: The devices.
             kernels: Kernels in the order in which they run.
             reads: As the attribute.
@@ -71,6 +74,7 @@ class Template:
             [value for value in graph.constants if value in read],
             _largest_first(plan_buffers(steps_of(kernels), now)),
             sizes,
+            states_in_place(graph, features),
         )
 
     @functools.cached_property

@@ -305,7 +305,8 @@ def place(
     gpu = loaded.gpu
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
         _place_input(gpu, run, value, resource, named("input", value.name), own)
-    taken = {place.buffer for place in run.places.values()}
+    taken = Counter(place.buffer for place in run.places.values())
+    own = _continuing(loaded, run, own)
     times = Counter(value for _, value in loaded.graph.outputs)
     for number, ((name, value), resource) in enumerate(
         zip(loaded.graph.outputs, outputs, strict=True)
@@ -315,9 +316,33 @@ def place(
         if isinstance(resource, np.ndarray) or resource is None:
             run.downloads[number] = _computed(run, value, own)
         else:
-            _place_output(gpu, run, name, value, resource, own, taken)
+            state = _state_of(loaded, run, value)
+            _place_output(gpu, run, name, value, resource, own, taken, state)
     check_disjoint(run.written)
+    for value, read in loaded.compiled.states.items():
+        source, target = run.places[read], run.places[value]
+        if source.span != target.span:
+            run.before.append(copy_recorder(gpu, source, target, value.byte_length))
     return run
+
+
+def _continuing(
+    loaded: LoadedGraph, run: BoundRun, own: Callable[[Value], Binding]
+) -> Callable[[Value], Binding]:
+    """Return `own`, but for outputs that continue an uploaded array: they take its buffer."""
+    uploaded = {buffer for buffer, _ in run.uploads}
+
+    def get(value: Value) -> Binding:
+        state = _state_of(loaded, run, value)
+        return state if state is not None and state.buffer in uploaded else own(value)
+
+    return get
+
+
+def _state_of(loaded: LoadedGraph, run: BoundRun, value: Value) -> Binding | None:
+    """Return the binding of the input that an output continues, if it does."""
+    state = loaded.compiled.states.get(value)
+    return None if state is None else run.places[state]
 
 
 def place_in_own_buffers(
@@ -334,10 +359,13 @@ def place_in_own_buffers(
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
         copy_input(gpu, run, value, resource, own)
     for _, value in loaded.graph.outputs:
+        state = _state_of(loaded, run, value)
+        if state is not None:
+            run.places[value] = state
         _computed(run, value, own)
     for (name, value), resource in zip(loaded.graph.outputs, outputs, strict=True):
         if resource is not None:
-            _place_output(gpu, run, name, value, resource, own, set())
+            _place_output(gpu, run, name, value, resource, own, Counter(), None)
     check_disjoint(run.written)
     return run
 
@@ -391,8 +419,21 @@ def _place_output(
     value: Value,
     resource: Any,
     own: Callable[[Value], Binding],
-    taken: set[Any],
+    taken: Counter[Any],
+    state: Binding | None,
 ) -> None:
+    """Place an output in the given resource, or in an own buffer that is copied to it.
+
+    Args:
+        gpu: The device.
+        run: The run.
+        name: Name of the output.
+        value: The output.
+        resource: As of `place`.
+        own: Likewise.
+        taken: How often each buffer is bound.
+        state: The binding of the input that the output continues, if any.
+    """
     what = named("output", name)
     is_tensor = isinstance(resource, Binding)
     if is_texture(resource):
@@ -408,9 +449,10 @@ def _place_output(
         run.take(given.buffer, what)
     run.written[name] = given.span
     direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
-    if direct and value not in run.places and given.buffer not in taken:
+    in_place = state is not None and state.span == given.span
+    if direct and value not in run.places and taken[given.buffer] == int(in_place):
         run.places[value] = given
-        taken.add(given.buffer)
+        taken[given.buffer] += 1
         return
     check_reach(gpu, given, "COPY_DST", what)
     if exact % 4:

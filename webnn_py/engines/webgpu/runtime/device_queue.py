@@ -187,7 +187,7 @@ class DeviceQueue(CommandQueue):
         assert isinstance(executable, WebGPUExecutable)
         loaded = executable.loaded
         bound = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
-        name = None if bound.after else key
+        name = None if bound.before or bound.after else key
 
         def run() -> None:  # `Recorder.perform` holds the lock
             batch = self.recorder.batch

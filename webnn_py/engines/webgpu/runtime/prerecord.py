@@ -248,13 +248,13 @@ class RunCommands:
         gpu = self._gpu
         make = gpu.encoder if self._before or self._after else gpu.plain_encoder
         encoder = self._encoder = make("MLAwaitedExecution")
-        before, self._before = self._before, []
-        for record in before:
-            record(encoder)
         inputs, self._inputs = self._inputs, ()
         if inputs:
             self._sources += [gpu.uploads.take(size) for _, size in inputs]
             gpu.uploads.copy(encoder, zip(self._sources, inputs, strict=True))
+        before, self._before = self._before, []  # may copy inputs
+        for record in before:
+            record(encoder)
         self._pass = encoder.begin_compute_pass()
 
     def _close(self) -> Any:

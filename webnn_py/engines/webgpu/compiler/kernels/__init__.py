@@ -57,6 +57,8 @@ def emit(make: Make, node: Node | None) -> list[Kernel]:
         node: The node whose loop the kernel runs; operators before and after it are fused. None if
             there is no loop.
     """
+    if (states := scatter_kernel.emit_in_place(make)) is not None:
+        return states
     if node is None:
         return _elementwise(make, node)
     if node.op in OWN:

@@ -37,7 +37,10 @@ def legalize(graph: Graph, features: Features) -> Graph:
     attentions = functools.partial(fuse_attention, features=features)
     exact = ExactQuotients(graph)
     growing = _GrowingConcats(features)
-    rules = (stabilize, sequences, attentions, crop_pool, split_long_loop, growing, concats, exact)
+    rules = (
+        *(stabilize, narrow_starts, sequences, attentions, crop_pool, split_long_loop),
+        *(growing, concats, exact),
+    )
     legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.rewrite(node))
 
@@ -115,6 +118,16 @@ def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[M
 def _expand_sequence(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
     """Replace a recurrent network by products and its step operator."""
     return expand_sequence(rewriter, node) if is_sequence(node, features) else None
+
+
+def narrow_starts(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """Cast the starts of `scatter_rows` to int32, which its kernels count in."""
+    if node.op != "scatter_rows":
+        return None
+    *_, starts = node.operands
+    if starts.data_type == "int32":
+        return None
+    return rewriter.apply_again(node, starts=rewriter.cast(rewriter.map[starts], "int32"))
 
 
 def crop_pool(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:

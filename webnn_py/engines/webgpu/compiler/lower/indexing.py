@@ -154,3 +154,54 @@ def _scattered(body: Body, node: Node, output: int, index: Index) -> str:
 
 for _name in ("scatter_elements", "scatter_nd"):
     lowering(_name, loops=True)(_scattered)
+
+
+@dataclass(frozen=True, slots=True)
+class RowScatter:
+    """A `scatter_rows` as lines: the cache is [lines, places, inner], rows [lines, count, inner].
+
+    Attributes:
+        starts: The place of the first new row of each batch.
+        lines: Lines of a batch.
+        places: Places of a line.
+        count: New rows of a line.
+        inner: Elements of a row.
+    """
+
+    starts: Value
+    lines: int
+    places: int
+    count: int
+    inner: int
+
+    @staticmethod
+    def of(node: Node) -> RowScatter:
+        """Return how a node scatters."""
+        cache, rows, starts = node.operands
+        axis = node.attrs["axis"]
+        places, inner = _axis_extents(cache.shape, axis)
+        return RowScatter(starts, math.prod(cache.shape[1:axis]), places, rows.shape[axis], inner)
+
+    def start(self, body: Body, line: Index) -> str:
+        """Load the first place of a line as u32; a negative one wraps around."""
+        batch = line // self.lines if self.starts.size != 1 else constant(0)
+        return f"u32({body.load(self.starts, batch)})"
+
+
+@lowering("scatter_rows")
+def scatter_rows(body: Body, node: Node, output: int, index: Index) -> str:
+    """Load the new row's element at the places that have one, else the cache's."""
+    cache, rows, _ = node.operands
+    scatter = RowScatter.of(node)
+    line, rest = _named_divmod(body, index, scatter.places * scatter.inner)
+    place, behind = _named_divmod(body, rest, scatter.inner)
+    row = symbol(body.let(f"{place.enclosed} - {scatter.start(body, line)}", "row"))
+    storage = body.builder.storage(node.output)
+    result = body.var(storage.compute, storage.literal(0), "v")
+    with body.block(f"if ({row} < {u32(scatter.count)})"):
+        new = row.below(scatter.count)
+        where = (line * scatter.count + new) * scatter.inner + behind
+        body.line(f"{result} = {body.load(rows, where)};")
+    with body.block("else"):
+        body.line(f"{result} = {body.load(cache, index)};")
+    return result
