@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
@@ -238,10 +239,13 @@ class HostExecutable(Executable):
     Attributes:
         any_memory: Whether `run` accepts unaligned arrays, and outputs that are strided or share
             memory with inputs. If False, callers copy such arrays.
+        in_place: Index of the input whose memory an output may have, by the output's index. An
+            output that has it holds the next state of that input, which nothing copies.
         took: Recent duration of an awaited run in seconds, without waits for the interpreter.
     """
 
     any_memory: bool = False
+    in_place: Mapping[int, int] = MappingProxyType({})
     took: float = math.inf
 
     @abstractmethod
@@ -249,8 +253,8 @@ class HostExecutable(Executable):
         """Compute the outputs into `outputs`; several threads may call it at the same time.
 
         All arrays have the graph's data types and shapes, and are C-contiguous and aligned. No
-        output shares memory with an input or another output. Inputs may share memory and be
-        read-only.
+        output shares memory with another output, or with an input except as `in_place` says.
+        Inputs may share memory and be read-only.
 
         Args:
             inputs: Arrays in the order of the graph's inputs; do not change them.

@@ -25,7 +25,7 @@ from webnn_py.engines.partition import Part, Segment, segments, split
 from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.ir import Array, Graph, Node, Value, format_graph
 from webnn_py.memory.allocation import OutputSpecs, new_array
-from webnn_py.memory.overlap import may_overlap
+from webnn_py.memory.overlap import may_overlap, same_place
 from webnn_py.memory.plan import last_uses
 
 S = TypeVar("S")
@@ -364,9 +364,15 @@ class PlainMemoryExecutable(HostExecutable):
             OperationError: The engine failed; the contents of the outputs are undefined.
         """
         sources = _aligned(inputs)
+        states = {
+            given
+            for made, given in self._executable.in_place.items()
+            if same_place(outputs[made], sources[given])
+        }
+        others = [source for number, source in enumerate(inputs) if number not in states]
         targets = [
             target if _is_plain(target) and not overlaps else new_array(target.shape, target.dtype)
-            for target, overlaps in zip(outputs, may_overlap(outputs, inputs), strict=True)
+            for target, overlaps in zip(outputs, may_overlap(outputs, others), strict=True)
         ]
         _call(self._engine, self._executable.run, sources, targets)
         for target, written in zip(outputs, targets, strict=True):

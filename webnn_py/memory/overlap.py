@@ -92,6 +92,12 @@ def may_overlap(targets: Sequence[Array], others: Sequence[Array]) -> list[bool]
     return found
 
 
+def same_place(a: Array, b: Array) -> bool:
+    """Whether two contiguous arrays of the same size have the same memory."""
+    first, second = (array.__array_interface__["data"][0] for array in (a, b))
+    return bool(first == second and a.nbytes == b.nbytes)
+
+
 def overlaps_itself(array: Array) -> bool:
     """Whether elements of an array may share memory, as with a stride of 0."""
     if array.flags.c_contiguous:

@@ -99,6 +99,7 @@ class Scheduler:
         self._session = session
         self._layout = layout
         self._slots = slots
+        self._length = length
         self._max_keys = layout.keys or -(-length // KEYS_STEP) * KEYS_STEP
         self._caches = CacheRows(session, layout, slots)
         self._caches.resize(layout.keys or min(MIN_KEYS, self._max_keys))
@@ -289,7 +290,7 @@ class Scheduler:
         self._make_room(int(max(self._lengths.max() + 1, self._lengths[first] + new)))
         keys = self._caches.keys
         # Rows that take no part get a token behind their last one, which counts for nothing.
-        lengths = np.minimum(self._lengths[first : first + count], keys - new)
+        lengths = np.minimum(self._lengths[first : first + count], min(keys, self._length) - new)
         sources, targets = self._caches.at(first, count)
         inputs: dict[str, Any] = layout.inputs(ids, lengths, keys)
         outputs: dict[str, Any] = {}

@@ -25,6 +25,7 @@ from webnn_py.core.thread_priority import LONG_RUN_SECONDS, call_and_find_thread
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.onnxruntime.attention import attentions
 from webnn_py.engines.onnxruntime.int4_matmul import int4_products
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.onnxruntime.nchwc import nchwc_lowerings
@@ -34,6 +35,7 @@ from webnn_py.ir import Array, Graph, Node
 from webnn_py.memory.allocation import OutputSpecs
 from webnn_py.memory.memory_trim import trim_memory
 from webnn_py.memory.mmap_lookup import FileRange, find_file_ranges
+from webnn_py.memory.overlap import same_place
 from webnn_py.passes import BLOCKS
 
 DISABLED_OPTIMIZERS = [
@@ -90,6 +92,7 @@ class LoadedModel:
         session: The session.
         names: Names of the model's inputs, then of its outputs.
         sizes: Inputs that depend on open sizes, see `Lowered`.
+        states: Index of the input with which an output must share memory, by the output's index.
         threads: The argument.
         alone: The same model with one thread, after `make_alone`.
 
@@ -99,13 +102,19 @@ class LoadedModel:
 
     def __init__(self, graph: Graph, threads: int | None) -> None:
         names = numbered(graph)
+        attended, self.states = attentions(graph)
         lowered = lower_graph(
             graph,
             names,
             external=True,
             instead=INSTEAD,
             given_sizes=True,
-            of_nodes={**swishes(graph), **nchwc_lowerings(graph), **int4_products(graph)},
+            of_nodes={
+                **swishes(graph),
+                **nchwc_lowerings(graph),
+                **int4_products(graph),
+                **attended,
+            },
             # From operator version 19 on, ONNX Runtime averages windows one element at a time.
             older=any(node.op == "average_pool2d" for node in graph.nodes),
         )
@@ -231,6 +240,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         self._outputs = model.names[len(graph.inputs) :]
         self.any_memory = sum(value.byte_length for value in values) <= MAX_COPIED_BYTES
         self._local = threading.local()
+        self.in_place = model.states
         self._graph = graph
         self._seconds = least_seconds(graph.nodes)
         model.note_duration(self._seconds)
@@ -261,6 +271,8 @@ class OnnxRuntimeExecutable(HostExecutable):
         if self.any_memory:
             self._run_on_copies(inputs, outputs)
             return
+        if self.in_place:
+            inputs = self._moved_states(inputs, outputs)
         local: Any = self._local
         if not hasattr(local, "binding"):
             local.binding = self._new_binding()
@@ -275,8 +287,19 @@ class OnnxRuntimeExecutable(HostExecutable):
         self._session.run_with_iobinding(local.binding)
         self._model.note_duration(time.perf_counter() - begun)
 
+    def _moved_states(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """Copy each state to where its successor is written; return the inputs to read."""
+        read = list(inputs)
+        for made, given in self.in_place.items():
+            if not same_place(outputs[made], inputs[given]):
+                np.copyto(outputs[made], inputs[given])
+                read[given] = outputs[made]
+        return read
+
     def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
         """Compute the outputs into arrays that the session allocates."""
+        if self.in_place:
+            return super().new_results(inputs, ends)
         thread_priority.note_duration(self._seconds)
         feeds = dict(zip(self._inputs, inputs, strict=True))
         if self._sizes:
@@ -304,6 +327,8 @@ class OnnxRuntimeExecutable(HostExecutable):
     def _new_copies(self) -> tuple[Any, list[Array], list[Array]]:
         """Allocate arrays for this thread and bind them."""
         arrays = [np.empty(shape, dtype) for _, dtype, shape in self._ends]
+        for made, given in self.in_place.items():
+            arrays[len(self._inputs) + made] = arrays[given]
         binding = self._new_binding()
         for i, array in enumerate(arrays):
             self._bind(binding, i, array.ctypes.data)

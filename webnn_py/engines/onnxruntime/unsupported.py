@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
+from webnn_py.engines.onnx_lowering.composites import lower_decomposed
 from webnn_py.engines.onnx_lowering.linalg import (
     matmul_n_bits,
     quantize_linear,
     simplified_layer_normalization,
 )
 from webnn_py.engines.onnx_lowering.reduction import reduced
+from webnn_py.engines.onnxruntime.attention import attention, rotary_embedding
 from webnn_py.engines.onnxruntime.kernels import has_exact_int8_products
 from webnn_py.ir import Graph, Node
 
@@ -97,11 +99,19 @@ def _reduce_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
     return e.op("Squeeze", x, e.constant(sorted(axes)))
 
 
+def _scatter_rows(e: Emitter, node: Node, *operands: Tensor) -> list[Tensor]:
+    """Write the decomposition; `attentions` replaces it for the caches of an attention."""
+    return lower_decomposed(e, node, operands)
+
+
 INSTEAD: dict[str, Lowering] = {
     "matmul_packed": matmul_n_bits,
     "quantize_linear": _quantize_linear,
     "reduce_sum": _reduce_sum,
     "rms_normalization": simplified_layer_normalization,
+    "rotary_embedding": rotary_embedding,
+    "scaled_dot_product_attention": attention,
+    "scatter_rows": _scatter_rows,
     "sigmoid": _sigmoid,
     "sign": _sign,
 }

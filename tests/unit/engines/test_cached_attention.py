@@ -1,0 +1,175 @@
+"""Attention over caches on engine "onnxruntime": its own operator, which writes rows in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py.api.compiled import compiled_of
+from webnn_py.engines.base import HostExecutable
+
+HEADS, SHARED, SIZE, KEYS, TABLE = 6, 2, 16, 24, 40
+ENDS = ["keys after", "values after"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step of a decoder.
+
+    Attributes:
+        batch: Number of texts, which may be open.
+        rows: Number of new tokens, which may be open.
+        rotary: How queries and keys are rotated: not, by halves, or side by side.
+        split: Whether the heads are split as models split them.
+        options: Further options of the attention.
+        also: What else reads a cache: nothing, or a node.
+    """
+
+    batch: int | str = 3
+    rows: int | str = 2
+    rotary: str = "halves"
+    split: bool = True
+    options: tuple[tuple[str, Any], ...] = ()
+    also: str = ""
+
+    def built(self, context: MLContext) -> MLGraph:
+        b = MLGraphBuilder(context)
+        ends = {
+            name: b.input(name, "float32", [self.batch, self.rows, count * SIZE])
+            if self.split
+            else b.input(name, "float32", [self.batch, count, self.rows, SIZE])
+            for name, count in (("query", HEADS), ("key", SHARED), ("value", SHARED))
+        }
+        starts = b.input("starts", "int32", [self.batch])
+        caches = [
+            b.input(name, "float32", [self.batch, SHARED, KEYS, SIZE])
+            for name in ("keys", "values")
+        ]
+        batch, rows = caches[0].shape[0], ends["query"].shape[-2 if not self.split else 1]
+
+        def heads(x: MLOperand) -> MLOperand:
+            if not self.split:
+                return x
+            apart = b.reshape(x, [batch, rows, x.shape[2] // SIZE, SIZE])
+            return b.transpose(apart, permutation=[0, 2, 1, 3])
+
+        ones = b.expand(b.constant(np.ones(1, np.int32)), [rows])
+        count = b.slice(b.cumulative_sum(ones, 0, reversed=True), [0], [1])
+        places = b.add(
+            b.reshape(b.cumulative_sum(ones, 0, exclusive=True), [1, rows]),
+            b.reshape(starts, [batch, 1]),
+        )
+        q, k, v = map(heads, ends.values())
+        if self.rotary:
+            angles = np.outer(np.arange(TABLE), 9.0 ** -np.linspace(0, 1, SIZE // 2))
+            tables = [b.constant(one(angles).astype(np.float32)) for one in (np.cos, np.sin)]
+            beside = self.rotary == "side by side"
+            q, k = (
+                b.rotary_embedding(x, *tables, positions=places, interleaved=beside) for x in (q, k)
+            )
+        keys, values = (
+            b.scatter_rows(cache, x, starts) for cache, x in zip(caches, (k, v), strict=True)
+        )
+        lengths = b.add(starts, count)
+        y = b.scaled_dot_product_attention(
+            q, keys, values, causal=True, lengths=lengths, **dict(self.options)
+        )
+        turned = b.transpose(y, permutation=[0, 2, 1, 3])
+        outputs = {"y": b.reshape(turned, [batch, rows, HEADS * SIZE]) if self.split else y}
+        outputs |= dict(zip(ENDS, (keys, values), strict=True))
+        if self.also == "a node":
+            outputs["also"] = b.relu(keys)
+        return b.build_sync(outputs)
+
+
+CASES = {
+    "step": Case(rows=1),
+    "several rows": Case(),
+    "one text": Case(batch=1, rows=5),
+    "side by side": Case(rotary="side by side"),
+    "no rotation": Case(rotary=""),
+    "heads already": Case(split=False),
+    "window": Case(options=(("window", 3),)),
+    "softcap": Case(options=(("softcap", 1.5), ("scale", 0.4))),
+    "open": Case(batch="batch", rows="rows"),
+    "another reader": Case(also="a node"),
+}
+
+
+def arguments(batch: int, rows: int, split: bool, starts: Any, seed: int = 1) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    counts = {"query": HEADS, "key": SHARED, "value": SHARED}
+    given: dict[str, Any] = {
+        name: rng.normal(size=[batch, rows, count * SIZE] if split else [batch, count, rows, SIZE])
+        for name, count in counts.items()
+    }
+    given |= {name: rng.normal(size=[batch, SHARED, KEYS, SIZE]) for name in ("keys", "values")}
+    given = {name: array.astype(np.float32) for name, array in given.items()}
+    return given | {"starts": np.asarray(starts, np.int32)}
+
+
+def executable(graph: MLGraph, given: dict[str, Any], context: MLContext) -> HostExecutable:
+    compiled = compiled_of(graph)
+    made = compiled.check_usable(context._session).get(compiled.fixed(given)[1]).executable
+    assert isinstance(made, HostExecutable)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ort() -> Any:
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    with ml.create_context_sync(engine="reference") as context:
+        yield context
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_are_those_of_the_reference(name: str, ort: MLContext, reference: MLContext) -> None:
+    case = CASES[name]
+    graphs = [case.built(context) for context in (ort, reference)]
+    batch = case.batch if isinstance(case.batch, int) else 2
+    rows = case.rows if isinstance(case.rows, int) else 3
+    for turn, starts in enumerate(([0, 9, KEYS - rows], [4, 0, 7])):
+        given = arguments(batch, rows, case.split, starts[:batch], turn)
+        found, wanted = (
+            MLExecution(context).compute(graph, given)
+            for context, graph in zip((ort, reference), graphs, strict=True)
+        )
+        for end in wanted:
+            np.testing.assert_allclose(found[end], wanted[end], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].also])
+def test_caches_are_written_in_place(name: str, ort: MLContext, reference: MLContext) -> None:
+    case = CASES[name]
+    graph, other = case.built(ort), case.built(reference)
+    batch = case.batch if isinstance(case.batch, int) else 2
+    rows = case.rows if isinstance(case.rows, int) else 3
+    given = arguments(batch, rows, case.split, [3, 0, 5][:batch])
+    made = executable(graph, given, ort)
+    inner = getattr(made, "_executable", made)
+    names = list(graph.inputs)
+    assert inner.in_place == {1: names.index("keys"), 2: names.index("values")}
+    wanted = MLExecution(reference).compute(other, given)
+    states = {end: given[end.split()[0]] for end in ENDS}
+    found = MLExecution(ort).compute(graph, given, states)
+    for end in ENDS:
+        assert found[end] is states[end]
+        np.testing.assert_allclose(states[end], wanted[end], rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-5, atol=2e-6)
+
+
+def test_other_readers_of_a_cache_see_all_its_rows(ort: MLContext) -> None:
+    case = CASES["another reader"]
+    given = arguments(3, 2, True, [0, 1, 2])
+    graph = case.built(ort)
+    made = executable(graph, given, ort)
+    assert not getattr(made, "_executable", made).in_place
