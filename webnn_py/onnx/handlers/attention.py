@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.dimensions import is_dimension, undecided
-from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
@@ -100,7 +99,7 @@ def rotated(
     return g.rotary_embedding(x, cosines, sines, positions=positions, interleaved=interleaved)
 
 
-def causal(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int = -1) -> Any:
+def causal_mask(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int = -1) -> Any:
     """Return a causal mask, [batch or 1, 1, new, length]: keys up to the query's position.
 
     Args:
@@ -119,24 +118,11 @@ def causal(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int 
     return g.logical_and(keep, g.greater(at, g.sub(own, int32(g, window))))
 
 
-def _for_groups(g: Emitter, x: Tensor, shared: int, group: int) -> Any:
-    """Reshape a bias or mask for grouped queries: [batch, shared, group * rows, columns].
-
-    Queries that share keys are rows of one matrix product.
-
-    Args:
-        g: The emitter.
-        x: The bias or mask, which broadcasts to [batch, heads, rows, columns].
-        shared: The number of heads of keys.
-        group: The number of query heads per head of keys.
-    """
-    batch, count, rows, columns = [1] * (4 - x.rank) + list(x.shape)
-    if group == 1 or (count == 1 and same(rows, 1)):
-        return g.moved(x, [batch, count, rows, columns])
-    if count == 1:
-        x = g.expand(g.reshape(x, [batch, 1, rows, columns]), [batch, group, rows, columns])
-        return g.reshape(x, [batch, 1, group * rows, columns])
-    return g.reshape(x, [batch, shared, group * rows, columns])
+def masked(g: Emitter, bias: Tensor | None, keep: Tensor | None) -> Any:
+    """Return one mask for a bias and a mask of the scores that count; None for neither."""
+    if bias is None or keep is None:
+        return keep if bias is None else bias
+    return g.where(keep, bias, g.constant(-np.inf, bias))
 
 
 def attended(
@@ -146,50 +132,49 @@ def attended(
     values: Tensor,
     *,
     scale: float | None,
-    bias: Tensor | None = None,
-    keep: Tensor | None = None,
-    softcap: float = 0.0,
-    sink: Tensor | None = None,
+    softcap: float | None = None,
+    **options: Any,
 ) -> Any:
-    """Emit grouped-query attention: softmax(scale * q · kᵀ + bias) · v.
+    """Emit `scaled_dot_product_attention`, [batch, heads, rows, width].
 
     Args:
         g: The emitter.
-        queries: [batch, heads, length, each].
+        queries: [batch, heads, rows, each].
         keys: [batch, shared, columns, each]; heads / shared query heads use each key head.
         values: [batch, shared, columns, width].
         scale: Factor of the scores; None or 0 means 1 / sqrt(each).
-        bias: Term added to the scores; it broadcasts to [batch, heads, length, columns].
-        keep: Mask of the scores that count; it broadcasts to the same shape.
-        softcap: Bound of the scores, as softcap * tanh(score / softcap); 0 means none.
-        sink: One more score per query of a head, [heads]; its value is 0.
-
-    Returns:
-        [batch, heads, length, width].
+        softcap: Bound of the scores; None or 0 means none.
+        options: Other options of the composite.
     """
-    batch, count, length, each = queries.shape
-    shared, width = keys.shape[1], values.shape[3]
-    if is_dimension(each):
-        refuse(f"heads of open size, {each}")
-    group = divided(count, shared, "its number of heads")
-    # Scale queries instead of scores: float16 products could overflow, and scores are more.
-    rows = g.mul(queries, float(scale) if scale else each**-0.5)
-    rows = g.moved(rows, [batch, shared, group * length, each])
-    scores = g.matmul(rows, g.transpose(keys, permutation=[0, 1, 3, 2]))
-    if softcap:
-        scores = g.mul(g.tanh(g.div(scores, float(softcap))), float(softcap))
-    if bias is not None:
-        scores = g.add(scores, _for_groups(g, bias, shared, group))
-    if keep is not None:
-        lowest = g.constant(float(DTYPES[scores.data_type].min), scores)
-        scores = g.where(_for_groups(g, keep, shared, group), scores, lowest)
-    if sink is None:
-        weights = g.softmax(scores, 3)
-    else:
-        extra = _for_groups(
-            g, g.expand(g.reshape(sink, [1, count, 1, 1]), [1, count, length, 1]), shared, group
-        )
-        extra = g.expand(extra, [*scores.shape[:3], 1])
-        weights = part(g, g.softmax(g.concat([scores, extra], 3), 3), 3, 0, scores.shape[3])
-    made = g.matmul(weights, values)
-    return g.moved(made, [batch, count, length, width])
+    if is_dimension(queries.shape[3]):
+        refuse(f"heads of open size, {queries.shape[3]}")
+    divided(queries.shape[1], keys.shape[1], "its number of heads")
+    options |= {"scale": scale or None, "softcap": softcap or None}
+    return g.scaled_dot_product_attention(queries, keys, values, **options)
+
+
+def with_sink(
+    g: Emitter, keys: Tensor, values: Tensor, mask: Tensor | None, sink: Tensor
+) -> tuple[Any, Any, Any]:
+    """Return keys, values and a mask with a key before all others that has fixed scores.
+
+    Args:
+        g: The emitter.
+        keys: [batch, shared, columns, each].
+        values: [batch, shared, columns, width].
+        mask: Bias of the scores, which broadcasts to [batch, heads, rows, columns].
+        sink: The score of each head's queries, [heads]; its value is 0.
+    """
+    (heads,), (batch, shared, columns, _) = sink.shape, keys.shape
+    if mask is None:
+        mask = g.expand(g.constant(0, keys), [1, 1, 1, columns])
+    elif not mask.is_float:
+        mask = g.where(mask, g.constant(0, keys), g.constant(-np.inf, keys))
+    lead, _, rows, _ = [1] * (4 - mask.rank) + list(mask.shape)
+    score = g.expand(g.reshape(sink, [1, heads, 1, 1]), [lead, heads, rows, 1])
+    mask = g.concat([score, g.expand(mask, [lead, heads, rows, columns])], 3)
+    keys, values = (
+        g.concat([g.expand(g.constant(0, x), [batch, shared, 1, x.shape[3]]), x], 2)
+        for x in (keys, values)
+    )
+    return keys, values, mask

@@ -8,20 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
     behind,
-    causal,
+    causal_mask,
     divided,
     heads,
     int32,
+    masked,
     merged,
     part,
     places,
     rotated,
     same,
+    with_sink,
 )
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
@@ -73,7 +77,7 @@ class _Cache:
         past: Capacity of the past cache in keys; 0 without a past cache.
         new: Number of new keys.
         length: Capacity of the present cache in keys.
-        start: Position of the first new key, int32 [batch or 1, 1]; None for position 0.
+        start: Position of the first new key, int32 [batch or 1]; None for position 0.
         follows: Whether the new keys come directly after the whole past cache in every batch.
     """
 
@@ -140,40 +144,35 @@ def _cache(
     else:
         follows = same(batch, 1) and most is not None and same(most, whole)
     if follows:
-        return _Cache(before, new, length, g.reshape(int32(g, before), [1, 1]), follows=True)
-    ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch, 1]), int32(g, 1))
+        return _Cache(before, new, length, g.reshape(int32(g, before), [1]), follows=True)
+    ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch]), int32(g, 1))
     start = g.max(g.sub(ends, int32(g, new)), int32(g, 0))  # padded prompts have fewer keys
     return _Cache(before, new, length, start, follows=False)
 
 
 def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
     """Return the cache with new keys or values written to it, [batch, heads, length, each]."""
-    both = behind(g, past, new)
     if cache.follows:
-        return both
-    batch, count, rows, each = both.shape
-    at = places(g, cache.length, 1, 2)
-    offset = at if cache.start is None else g.sub(at, cache.start)
-    is_new = g.logical_and(
-        g.greater_or_equal(offset, int32(g, 0)), g.lesser(offset, int32(g, cache.new))
-    )
-    place = g.where(is_new, g.add(offset, int32(g, cache.past)), at)
-    place = g.reshape(place, [place.shape[0], 1, cache.length])
-    first = g.mul(places(g, batch * count), int32(g, rows))  # first row of each head
-    index = g.add(g.reshape(first, [batch, count, 1]), place)
-    return g.gather(g.reshape(both, [batch * count * rows, each]), index, axis=0)
+        return behind(g, past, new)
+    room = past if same(cache.length, cache.past) else behind(g, past, new)
+    start = g.array(np.zeros(1, np.int32)) if cache.start is None else cache.start
+    return g.scatter_rows(room, new, start, axis=2)
 
 
-def _kept(
+def _seen(
     g: Emitter, cache: _Cache, seqlens: Tensor, batch: Any, is_causal: bool, window: int
-) -> Any:
-    """Return the mask of visible keys, [batch or 1, 1, new or 1, length]; None for all keys."""
+) -> dict[str, Any]:
+    """Return the options of attention that say which keys each query sees."""
     if not is_causal:
-        ends = g.reshape(g.to(seqlens, "int32"), [batch, 1, 1, 1])
-        return g.lesser_or_equal(places(g, cache.length, 3, 4), ends)
-    if cache.follows and same(cache.new, 1) and window < 0:
-        return None
-    return causal(g, cache.new, cache.length, cache.start, window)
+        ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch]), int32(g, 1))
+        return {"lengths": ends}
+    options: dict[str, Any] = {"causal": True, "window": None if window < 0 else window}
+    if not cache.follows:
+        new = g.reshape(int32(g, cache.new), [1])
+        options["lengths"] = new if cache.start is None else g.add(cache.start, new)
+    elif same(cache.new, 1):  # the query at the last key
+        options["causal"] = False
+    return options
 
 
 def _positions(g: Emitter, cache: _Cache, given: Tensor | None) -> Any:
@@ -184,10 +183,10 @@ def _positions(g: Emitter, cache: _Cache, given: Tensor | None) -> Any:
     if given is not None and cache.start is not None:
         return given
     own = places(g, cache.new, 1, 2)
-    start = (
-        cache.start if given is None else g.to(part(g, part(g, given, 0, 0, 1), 1, 0, 1), "int32")
-    )
-    return own if start is None else g.add(own, start)
+    start = cache.start if given is None else part(g, part(g, given, 0, 0, 1), 1, 0, 1)
+    if start is None:
+        return own
+    return g.add(own, g.reshape(g.to(start, "int32"), [start.shape[0], 1]))
 
 
 @handles("GroupQueryAttention", domain=OWN)
@@ -252,35 +251,39 @@ def group_query_attention(
     check_rank(4, past_key=past_key, past_value=past_value)
     check_rank(2, position_ids=position_ids)
     batch, new = query.shape[:2]
-    count = num_heads + kv_num_heads
     if key is None or value is None:
-        packed = heads(g, query, count + kv_num_heads)
-        both, v = part(g, packed, 1, 0, count), part(g, packed, 1, count, kv_num_heads)
+        packed = heads(g, query, num_heads + 2 * kv_num_heads)
+        q = part(g, packed, 1, 0, num_heads)
+        k, v = (part(g, packed, 1, num_heads + i * kv_num_heads, kv_num_heads) for i in range(2))
     else:
         if not same(key.shape[1], new):
             refuse(f"{key.shape[1]} keys for {new} queries")
-        both = g.concat([heads(g, query, num_heads), heads(g, key, kv_num_heads)], 1)
-        v = heads(g, value, kv_num_heads)
+        q = heads(g, query, num_heads)
+        k, v = heads(g, key, kv_num_heads), heads(g, value, kv_num_heads)
     cache = _cache(g, past_key, new, batch, seqlens_k, total_sequence_length)
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise BrokenModelError("do_rotary needs cos_cache and sin_cache")
         positions = _positions(g, cache, position_ids)
         interleaved = bool(rotary_interleaved)
-        both = rotated(g, both, cos_cache, sin_cache, positions, interleaved=interleaved)
-    q, k = part(g, both, 1, 0, num_heads), part(g, both, 1, num_heads, kv_num_heads)
+        q, k = (
+            rotated(g, x, cos_cache, sin_cache, positions, interleaved=interleaved) for x in (q, k)
+        )
     keys, values = _stored(g, cache, past_key, k), _stored(g, cache, past_value, v)
     if head_sink is None and smooth_softmax:
         head_sink = g.expand(g.constant(0, query), [num_heads])
+    options = _seen(g, cache, seqlens_k, batch, bool(causal), local_window_size)
+    made_keys, made_values, mask = keys, values, attention_bias
+    if head_sink is not None:
+        if options.pop("window", None) is not None:  # it would hide the sink
+            start = (
+                None if cache.start is None else g.reshape(cache.start, [cache.start.shape[0], 1])
+            )
+            mask = masked(g, mask, causal_mask(g, new, cache.length, start, local_window_size))
+        made_keys, made_values, mask = with_sink(g, keys, values, mask, head_sink)
+        if "lengths" in options:
+            options["lengths"] = g.add(options["lengths"], int32(g, 1))
     made = attended(
-        g,
-        q,
-        keys,
-        values,
-        scale=scale,
-        bias=attention_bias,
-        keep=_kept(g, cache, seqlens_k, batch, bool(causal), local_window_size),
-        softcap=softcap,
-        sink=head_sink,
+        g, q, made_keys, made_values, scale=scale, softcap=softcap, mask=mask, **options
     )
     return [merged(g, made), keys, values]

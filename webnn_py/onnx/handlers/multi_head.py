@@ -14,10 +14,11 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
     behind,
-    causal,
+    causal_mask,
     divided,
     heads,
     int32,
+    masked,
     merged,
     part,
     places,
@@ -87,10 +88,13 @@ def _attended(
         padding = _padding(g, mask, batch, length, queries, filler)
         bias = padding if bias is None or padding is None else g.add(bias, padding)
     keep = None
-    if unidirectional and not same(before + 1, length):
+    is_causal = bool(unidirectional) and not same(rows, 1)
+    if unidirectional and not same(before + rows, length):
+        is_causal = False
         first = None if same(before, 0) else g.reshape(int32(g, before), [1, 1])
-        keep = causal(g, rows, length, first)
-    return merged(g, attended(g, queries, keys, values, scale=scale, bias=bias, keep=keep))
+        keep = causal_mask(g, rows, length, first)
+    mask = masked(g, bias, keep)
+    return merged(g, attended(g, queries, keys, values, scale=scale, mask=mask, causal=is_causal))
 
 
 def _packed(g: Emitter, x: Tensor, count: int) -> list[Any]:
