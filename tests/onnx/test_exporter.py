@@ -236,4 +236,5 @@ def test_triangles_of_types_that_onnx_runtime_lacks(cpu: MLContext, data_type: A
         again = load(to_onnx(graph), context)
         result = MLExecution(context).compute(again, {"x": array})["y"]
         np.testing.assert_array_equal(result, np.tril(array, -1))
-        assert [row.kernel for row in again.profile({"x": array}).rows] == ["onnxruntime"]
+        kernels = {row.kernel.split()[0] for row in again.profile({"x": array})}
+        assert kernels == {"onnxruntime"}

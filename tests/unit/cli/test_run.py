@@ -273,17 +273,16 @@ def test_it_is_a_program(network: str) -> None:
 
 
 def test_a_row_of_a_profile_is_no_longer_than_one_can_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, gpu: MLContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """ONNX Runtime runs all nodes in one step."""
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    """One kernel computes all nodes."""
     names = [f"v{number}" for number in range(41)]
     nodes = [
         helper.make_node("Sin", [a], [b], name=f"{b}/sin") for a, b in itertools.pairwise(names)
     ]
     path = tmp_path / "chain.onnx"
     onnx.save(model(nodes, {names[0]: [2]}, names[-1:]), path)
-    given = ["run", str(path), "--engine", "onnxruntime", "--profile", "--benchmark", "1"]
+    given = ["run", str(path), "--device", "gpu", "--profile", "--benchmark", "1"]
     assert main(given) == 0
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "v1/sin" in line)
     assert "…" in row

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
+import os
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -25,12 +28,18 @@ from webnn_py.core.thread_priority import LONG_RUN_SECONDS, call_and_find_thread
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.onnx_lowering.node_times import (
+    PROFILED_RUNS,
+    NodeTime,
+    numbered_nodes,
+    steps_of,
+)
 from webnn_py.engines.onnxruntime.attention import attentions
 from webnn_py.engines.onnxruntime.int4_matmul import int4_products
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.onnxruntime.nchwc import nchwc_lowerings
 from webnn_py.engines.onnxruntime.unsupported import INSTEAD, is_exact, swishes
-from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
+from webnn_py.engines.profile import RunTime, StepTime, least_seconds, timed
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.memory.allocation import OutputSpecs
 from webnn_py.memory.memory_trim import trim_memory
@@ -76,6 +85,9 @@ LARGE_VALUE_ELEMENTS = 1 << 18
 MAX_SINGLE_THREAD_WEIGHT_BYTES = 1 << 24
 """Most bytes of weights for which a graph may get a second, single-threaded session."""
 
+KERNEL_TIME_SUFFIX = "_kernel_time"
+"""End of the names of a session's profile that stand for a node's kernel."""
+
 MAX_COPIED_BYTES = 1 << 14
 """Most bytes of all inputs and outputs for which a run copies them instead of binding arrays."""
 
@@ -87,6 +99,8 @@ class LoadedModel:
     Args:
         graph: The graph.
         threads: Threads that compute, with the calling one; None for one on each core.
+        profile_prefix: Path and first part of the name of the file for ONNX Runtime's own profile;
+            None for no profile.
 
     Attributes:
         session: The session.
@@ -95,13 +109,16 @@ class LoadedModel:
         states: Index of the input with which an output must share memory, by the output's index.
         threads: The argument.
         alone: The same model with one thread, after `make_alone`.
+        profiled_model: The ONNX model, if there is a profile.
 
     Raises:
         NotLowered: ONNX cannot express the graph for all open sizes.
     """
 
-    def __init__(self, graph: Graph, threads: int | None) -> None:
-        names = numbered(graph)
+    def __init__(
+        self, graph: Graph, threads: int | None, profile_prefix: str | None = None
+    ) -> None:
+        names = numbered(graph) if profile_prefix is None else numbered_nodes(graph)
         attended, self.states = attentions(graph)
         lowered = lower_graph(
             graph,
@@ -124,6 +141,10 @@ class LoadedModel:
         options.add_session_config_entry(*NO_INTEGER_FUSION)
         if threads is not None:
             options.intra_op_num_threads = threads
+        if profile_prefix is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile_prefix
+            self.profiled_model = lowered.model
         with find_file_ranges(lowered.external) as found:
             in_memory = _take_from_file(lowered, found, options)
             # The session uses the arrays without copying them.
@@ -245,6 +266,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         self._seconds = least_seconds(graph.nodes)
         model.note_duration(self._seconds)
         self._alone: HostExecutable | None = None
+        self._step_times: tuple[StepTime, ...] | None = None
 
     @property
     def alone(self) -> HostExecutable | None:
@@ -347,9 +369,33 @@ class OnnxRuntimeExecutable(HostExecutable):
         bind(name, "cpu", 0, dtype, shape, place)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
-        """Run once and measure the whole graph as one step."""
-        seconds = timed(lambda: self.run(inputs, outputs))
-        return RunTime((step_of("onnxruntime", self._graph.nodes, seconds),), seconds, "host")
+        """Run once and measure the time; the first call has ONNX Runtime measure its nodes."""
+        if self._step_times is None:
+            self._step_times = self._profiled_steps(inputs, outputs)
+        return RunTime(self._step_times, timed(lambda: self.run(inputs, outputs)), "host")
+
+    def _profiled_steps(
+        self, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> tuple[StepTime, ...]:
+        """Measure the nodes with a session of its own, because a profile is read once."""
+        with tempfile.TemporaryDirectory(prefix="webnn-") as folder:
+            model = LoadedModel(self._graph, self._model.threads, os.path.join(folder, "profile"))
+            executable = OnnxRuntimeExecutable(model, self._graph, self._numbers)
+            for _ in range(1 + PROFILED_RUNS):
+                executable.run(inputs, outputs)
+            with open(model.session.end_profiling(), encoding="utf-8") as file:
+                events = json.load(file)
+        times = [
+            NodeTime(
+                (event["name"], event["args"]["node_index"]),
+                event["name"].removesuffix(KERNEL_TIME_SUFFIX),
+                event["args"]["op_name"],
+                event["dur"] * 1e-6,
+            )
+            for event in events
+            if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME_SUFFIX)
+        ]
+        return steps_of("onnxruntime", self._graph, model.profiled_model, times)
 
     def memory_use(self) -> MemoryUse:
         """Return the memory of the session, which the executables of all sizes share."""

@@ -16,6 +16,12 @@ from webnn_py.core.messages import describe_error
 from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.onnx_lowering.node_times import (
+    PROFILED_RUNS,
+    NodeTime,
+    numbered_nodes,
+    steps_of,
+)
 from webnn_py.engines.openvino.openvino_import import new_core, openvino
 from webnn_py.engines.openvino.unsupported import (
     INSTEAD,
@@ -23,6 +29,7 @@ from webnn_py.engines.openvino.unsupported import (
     is_exact_fused,
     is_exact_open,
 )
+from webnn_py.engines.profile import RunTime, StepTime, timed
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.memory.memory_trim import trim_memory
 from webnn_py.ops.declare import REGISTRY
@@ -40,6 +47,8 @@ MAX_CACHED_KERNELS = 5000
 """OpenVINO's default; a single product with ever new sizes can fill it with 1 GB."""
 MAX_CACHED_KERNELS_PER_NODE = 32
 """Half the number of sets of sizes for which other engines' graphs stay compiled."""
+PROFILE_OPTION = "PERF_COUNT"
+"""Option that has a request measure its nodes."""
 SNIPPETS_OPTION = "SNIPPETS_MODE"
 """Option that fuses chains of elementwise nodes into one kernel."""
 QUANTIZED_INPUTS_OPTION = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
@@ -56,8 +65,12 @@ class CompiledModel:
         graph: The graph; the model accepts all sizes of its open dimensions.
         core: The OpenVINO core.
         threads: Threads that compute one run; None for one on each core.
+        profiled: Whether OpenVINO is to measure the nodes.
 
     Attributes:
+        core: The OpenVINO core.
+        threads: The argument.
+        lowered: The ONNX model, if it is profiled.
         compiled: OpenVINO's compiled model.
         inputs: Input ports in the graph's order; None for an unused input.
         outputs: Output ports in the graph's order; None for a constant result.
@@ -68,9 +81,11 @@ class CompiledModel:
         NotLowered: ONNX cannot express the graph for all open sizes.
     """
 
-    def __init__(self, graph: Graph, core: Any, threads: int | None) -> None:
+    def __init__(
+        self, graph: Graph, core: Any, threads: int | None, profiled: bool = False
+    ) -> None:
         graph = alias_transposed_weights(graph)
-        names = numbered(graph)
+        names = numbered_nodes(graph) if profiled else numbered(graph)
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         self.weights = list(lowered.external.values())
         lowered.refer(
@@ -80,7 +95,12 @@ class CompiledModel:
             }
         )
         model = core.read_model(lowered.model.SerializeToString())
-        self.compiled = core.compile_model(model, "CPU", _settings(threads, graph))
+        settings = _settings(threads, graph)
+        if profiled:
+            settings[PROFILE_OPTION] = "YES"
+        self.core, self.threads = core, threads
+        self.lowered = lowered.model if profiled else None
+        self.compiled = core.compile_model(model, "CPU", settings)
         fork_guard.keep_alive_in_child(self.compiled)
         trim_memory(self.weights)
         by_name = _by_name(self.compiled.inputs)
@@ -104,7 +124,8 @@ class OpenVinoExecutable(HostExecutable):
     def __init__(self, model: CompiledModel, graph: Graph) -> None:
         self._model = model
         self._local = threading.local()
-        self._listing = str(graph)
+        self._graph = graph
+        self._step_times: tuple[StepTime, ...] | None = None
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run this thread's request; bind the arrays unless they are those of its last run."""
@@ -128,7 +149,32 @@ class OpenVinoExecutable(HostExecutable):
 
     def describe(self) -> str:
         """Return the graph's listing."""
-        return self._listing
+        return str(self._graph)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """Run once and measure the time; the first call has OpenVINO measure its nodes."""
+        if self._step_times is None:
+            self._step_times = self._profiled_steps(inputs, outputs)
+        return RunTime(self._step_times, timed(lambda: self.run(inputs, outputs)), "host")
+
+    def _profiled_steps(
+        self, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> tuple[StepTime, ...]:
+        """Measure the nodes with a model of its own, because measuring takes time in each run."""
+        model = CompiledModel(self._graph, self._model.core, self._model.threads, profiled=True)
+        executable = OpenVinoExecutable(model, self._graph)
+        times = []
+        for _ in range(1 + PROFILED_RUNS):
+            executable.run(inputs, outputs)
+            times += [
+                NodeTime(
+                    node.node_name, node.node_name, node.node_type, node.real_time.total_seconds()
+                )
+                for node in executable._local.request.get_profiling_info()
+                if node.status == openvino.ProfilingInfo.Status.EXECUTED
+            ]
+        assert model.lowered is not None
+        return steps_of("openvino", self._graph, model.lowered, times)
 
     def memory_use(self) -> MemoryUse:
         """Return the memory of the weights, which the executables of all sizes share."""
