@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return functools.partial(check, update=request.config.getoption("--update-golden"))
 
 
+UNAVAILABLE = re.compile(r"Unable to find extension: VK_\w+|VK_\w+ is not available\.")
+"""What older versions of wgpu say of drivers without a Vulkan extension."""
+
+
 @pytest.fixture(autouse=True)
 def wgpu_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What wgpu finds wrong and cannot raise, it logs; a test that expects it clears the log."""
@@ -68,7 +73,7 @@ def wgpu_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         for r in records
         if r.name in ("wgpu", "wgpudawn") and r.levelno >= logging.WARNING
     ]
-    assert not said
+    assert not [message for message in said if not UNAVAILABLE.fullmatch(message)]
 
 
 @pytest.fixture

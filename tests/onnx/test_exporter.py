@@ -237,4 +237,6 @@ def test_triangles_of_types_that_onnx_runtime_lacks(cpu: MLContext, data_type: A
         result = MLExecution(context).compute(again, {"x": array})["y"]
         np.testing.assert_array_equal(result, np.tril(array, -1))
         kernels = {row.kernel.split()[0] for row in again.profile({"x": array})}
+        if data_type == "int32":  # has no kernel in older versions
+            pytest.importorskip("onnxruntime", minversion="1.30")
         assert kernels == {"onnxruntime"}
