@@ -29,8 +29,8 @@ INSTALLS = re.compile(
     r"(pip install|make|sudo|apt|docker|git clone|cd|npm|(python3? -m|\.) \.?venv)\b"
 )
 """Commands that change the reader's machine; they are checked instead of run."""
-ELSEWHERE = {"webnn"}
-"""Other packages to move from; blocks that import them are only compiled where they are missing."""
+ELSEWHERE = {"ray", "webnn"}
+"""Packages that the tests need not have; code that imports a missing one is compiled, not run."""
 START_SECONDS = 60
 
 
@@ -115,6 +115,12 @@ class Reader:
     def _run(self, commands: str) -> None:
         lines = [line for line in joined_lines(commands) if not INSTALLS.match(line)]
         for line in lines:
+            script = re.fullmatch(r"python (\w+\.py)", line)
+            if script:
+                code = (self._folder / script[1]).read_text(encoding="utf-8")
+                compile(code, script[1], "exec")
+                if missing_modules(code) & ELSEWHERE:
+                    continue
             if line.startswith("uvicorn "):
                 self._serve(shlex.split(line, comments=True))
             else:

@@ -232,7 +232,7 @@ def test_a_fault_of_the_driver_is_an_error(told: str, name: str) -> None:
 def test_a_fault_of_the_submission_itself_ends_the_process(
     driver: dict[str, str], fault: str
 ) -> None:
-    """As docs/guide.md says; once a release of wgpu does better, that goes with this test."""
+    """As docs/troubleshooting.md says; once wgpu does better, that goes with this test."""
     ended = run_here(submission_fails, FAULT=fault, RUST_BACKTRACE="0", **driver)
     if os.environ.get("WEBNN_TEST_ENGINE") == "dawn":  # which does better
         assert re.search(

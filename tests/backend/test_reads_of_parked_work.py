@@ -87,7 +87,7 @@ def test_who_is_far_behind_is_told_what_it_waits_for_first(context: MLContext) -
 
 
 def test_work_that_signals_passes_what_waits_for_it(context: MLContext) -> None:
-    """What the guide shows: the consumer copies by work that has a place by its timelines."""
+    """As docs/how-to/timelines.md shows: the consumer signals by work of its own."""
     pipeline = Pipeline(context, tensors=1)
     (y,) = pipeline.ring
     copy = build(context, lambda b: {"y": b.identity(b.input("x", "float32", [8]))})
@@ -104,7 +104,7 @@ def test_work_that_signals_passes_what_waits_for_it(context: MLContext) -> None:
 
 
 def test_a_producer_that_waits_itself(context: MLContext) -> None:
-    """What the guide shows: each read is called before what writes its tensor again."""
+    """As docs/how-to/timelines.md says: each read comes before the next write to its tensor."""
     pipeline = Pipeline(context, tensors=2)
     steps = 20
 

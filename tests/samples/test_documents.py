@@ -33,7 +33,7 @@ TESTED_ELSEWHERE = {
 """Pages with tests of their own."""
 LABORATORY = ("docs/benchmarks/", "docs/decisions/", "spec/PROVENANCE.md")
 """Pages whose commands take minutes to hours, or files from elsewhere."""
-OPTIONAL = {"torch": "onnxscript", "fastapi": "fastapi", "ray": "ray"}
+OPTIONAL = {"torch": "onnxscript", "fastapi": "fastapi"}
 """Packages that the tests need not have, and what each needs besides."""
 
 

@@ -180,6 +180,21 @@ def test_libraries_that_are_too_old_are_refused(name: str, found: str, used: str
     )
 
 
+def test_the_first_page_names_the_extras_of_users() -> None:
+    text = (ROOT / "docs/start/index.md").read_text(encoding="utf-8")
+    named = set(re.findall(r'\| `pip install "\.\[(\w+)\]"` \|', text))
+    assert named == EXTRAS.keys() - {"bench", "docs", "language", "test"}
+
+
+def test_the_page_on_compatibility_has_the_bounds() -> None:
+    text = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| (\w+) \| ([\d.]+)[^|]* \| [\d.]+ \|$", text, re.MULTILINE))
+    rows = [*PROJECT["dependencies"], *(row for rows in EXTRAS.values() for row in rows)]
+    least = {tuple(re.split("[>=]=", row)) for row in rows}
+    assert told
+    assert not told.items() - least
+
+
 def test_everything_works_without_onnx_and_the_engines_that_need_it() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

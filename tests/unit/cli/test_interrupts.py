@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,11 +15,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.unit.test_documentation import GUIDE
-from webnn_py.cli.main import main
+from webnn_py.cli.main import COMMANDS, main
 
 INTERRUPTED = 130
-COMMANDS = re.findall(r"^\| `webnn-py (\w+)[ `]", GUIDE.read_text("utf-8"), re.MULTILINE)
 
 LONG = 20
 """Seconds that no end takes, and all that holds one up does."""
