@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from webnn_py import MLContext, MLError, MLGraph, MLTensor, ml
+from webnn_py import MLContext, MLError, MLGraph, MLProgram, MLTensor, ml
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared
@@ -66,6 +66,12 @@ def settle(context: MLContext) -> None:
 
 def recipe_of(graph: MLGraph) -> Graph:
     return graph._compiled.recipe
+
+
+def plan_of(program: MLProgram) -> Any:
+    """The plan of a compiled program."""
+    executable: Any = program._executable
+    return executable.plan
 
 
 def executable_of(graph: MLGraph) -> Any:

@@ -395,9 +395,11 @@ def submissions(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     submit_own = CommandBuffer.submit
 
-    def counted_own(commands: CommandBuffer, queue: Any) -> None:
-        counts.append(1)
-        submit_own(commands, queue)
+    def counted_own(
+        commands: CommandBuffer, queue: Any, before: Sequence[CommandBuffer] = ()
+    ) -> None:
+        counts.append(1 + len(before))
+        submit_own(commands, queue, before)
 
     monkeypatch.setattr(kind, "submit", counted)
     monkeypatch.setattr(CommandBuffer, "submit", counted_own)

@@ -103,7 +103,7 @@ def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Staging, "read", noted)
     for kind in (WEBGPU.BufferMapping, fallback.BufferMapping):
-        monkeypatch.setattr(kind, "look_for", lambda mapping, seconds: soon)
+        monkeypatch.setattr(kind, "look_for", lambda mapping, seconds, meanwhile: soon)
     made = tensor(gpu, ONES)
     np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)
     np.testing.assert_array_equal(asyncio.run(gpu.read_tensor_async(made)), ONES)

@@ -13,6 +13,7 @@ from tests.adapters import need_halves
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.program_cases import DOUBLE, SHAPE, X, expected_total, mixed, product
 from tests.graphs import awaited, build
+from tests.internals import executable_of, plan_of
 from tests.loops import Run
 from webnn_py import (
     DataError,
@@ -281,3 +282,21 @@ def test_kernels_of_subgroups_however_they_are_enabled(gpu: MLContext, directive
     program.append(step)
     results = program.run_sync({"x": np.arange(4, dtype=np.float32)})
     np.testing.assert_array_equal(results["x"], [3, 3, 3, 3])
+
+
+def test_the_kernels_of_a_graph_are_those_that_it_has_alone(gpu: MLContext) -> None:
+    """Those of this device: a saved file has kernels for every device."""
+    graph = product(gpu)
+    program = MLProgram(gpu)
+    step = program.sequence()
+    x, y = program.argument("x", "float32", SHAPE), program.argument("y", "float32", [4, 3])
+    step.dispatch(graph, {"x": x}, {"y": y})
+    program.append(step)
+    program.compile_sync()
+    plan = plan_of(program)
+    (variant,) = plan.variants
+    kernels = executable_of(graph).compiled.kernels
+    assert [plan.shaders[plan.kernels[step.kernel].shader] for step in variant.steps] == [
+        kernel.code for kernel in kernels
+    ]
+    assert all(kernel.ends for kernel in plan.kernels)

@@ -231,7 +231,7 @@ class MLProgram(Unpicklable, Suggesting):
         engine = _engine_of(self._session)
         with self._recorder.compiling() as source:
             self._compiler = compiler = ProgramCompiler(source, evaluate)
-            plan = compiler.plan_for(engine.gpu.offer)
+            plan = compiler.plan_for(engine.gpu.features, engine.passes)
             count = plan.variants[0].dispatches
             if count > MAX_DISPATCHES:
                 raise ValidationError(

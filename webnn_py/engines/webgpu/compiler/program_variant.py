@@ -105,6 +105,7 @@ class Tables:
         sizes: Sequence[int],
         constants: Mapping[str, float],
         workgroup: Workgroup,
+        ends: bool = False,
     ) -> int:
         """The number of a kernel that binds so many bytes at least."""
         shader = self.shaders.setdefault(code, len(self.shaders))
@@ -114,7 +115,7 @@ class Tables:
             layouts = tuple(
                 BindingLayout(*binding, size) for binding, size in zip(bindings, sizes, strict=True)
             )
-            self._made.append(ProgramKernel(name, shader, entry_point, key[2], layouts))
+            self._made.append(ProgramKernel(name, shader, entry_point, key[2], layouts, ends))
             self.workgroups.append(workgroup)
             return number
         known = self._made[number]
@@ -261,6 +262,7 @@ class VariantBuilder:
             [part.size for part in bound],
             {},
             Workgroup(),  # within the limits that it was compiled for
+            ends=True,
         )
         self._dispatches.append(_Dispatch(number, tuple(bound), kernel.workgroups, kernel.times))
 

@@ -11,13 +11,13 @@ from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
 from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.program_variant import Tables, VariantBuilder
-from webnn_py.engines.webgpu.program.needs import DeviceCapabilities, limits_of
+from webnn_py.engines.webgpu.program.needs import limits_of
 from webnn_py.engines.webgpu.program.plan import Adapter, Plan, Variant
 from webnn_py.engines.webgpu.program.source import KernelStep, Source
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import features_of
 from webnn_py.ir import Graph, Node
-from webnn_py.passes import TILES, Target, optimize
+from webnn_py.passes import TILES, Pass, Target, optimize
 from webnn_py.passes.target import Evaluate
 
 FEATURES = ("shader-f16", "shader-int64")
@@ -25,10 +25,10 @@ FEATURES = ("shader-f16", "shader-int64")
 
 
 class ProgramCompiler:
-    """Compiler of one program for devices with any features.
+    """Compiler of one program, for one device or for devices with any features.
 
-    All variants use the passes for hardware, so that they share their weights. Software adapters
-    are about as fast with these passes.
+    All variants of a file use the passes for hardware, so that they share their weights. Software
+    adapters are about as fast with these passes.
 
     Args:
         source: The recorded program.
@@ -41,20 +41,23 @@ class ProgramCompiler:
     def __init__(self, source: Source, evaluate: Evaluate) -> None:
         self._source = source
         self._evaluate = evaluate
-        self._optimized: dict[Graph, Graph] = {}
-        self._compiled: dict[tuple[Graph, Features], Compiled] = {}
+        self._optimized: dict[tuple[Graph, tuple[Pass, ...]], Graph] = {}
+        self._compiled: dict[tuple[Graph, Features, tuple[Pass, ...]], Compiled] = {}
         self._arguments = source.described_arguments()
 
-    def plan_for(self, offer: DeviceCapabilities) -> Plan:
-        """Return the program for one device, with the variant that it would choose.
+    def plan_for(self, features: Features, passes: tuple[Pass, ...]) -> Plan:
+        """Return the program for one device, with the kernels that its graphs have there.
+
+        Args:
+            features: The device.
+            passes: The passes for it.
 
         Raises:
-            NotSupportedError: A kernel needs more than WebGPU's default limits.
+            NotSupportedError: A kernel needs more than the device has.
         """
         tables = Tables()
-        if offer.hardware:
-            return self._plan(tables, [self._variant(tables, "hardware", offer.features)])
-        return self._plan(tables, [self._variant(tables, "software", ())])
+        adapter: Adapter = "software" if features.kind == "cpu" else "hardware"
+        return self._plan(tables, [self._variant_for(tables, adapter, features, passes)])
 
     def complete_plan(self) -> Plan:
         """Return the program for all devices, whatever device compiles it.
@@ -93,13 +96,22 @@ class ProgramCompiler:
         return frozenset(name for step in steps for name in features_of(step.code))
 
     def _variant(self, tables: Tables, adapter: Adapter, offered: Collection[str]) -> Variant:
+        """Return the variant for all devices of a kind with these features."""
         there = self._demanded.union(offered)
         features = Features(
             f16="shader-f16" in there,
             int64="shader-int64" in there,
             kind="cpu" if adapter == "software" else "gpu",
         )
-        builder = VariantBuilder(self._compile, tables, features)
+        return self._variant_for(tables, adapter, features, TILES)
+
+    def _variant_for(
+        self, tables: Tables, adapter: Adapter, features: Features, passes: tuple[Pass, ...]
+    ) -> Variant:
+        def compiled(recipe: Graph, features: Features) -> Compiled:
+            return self._compile(recipe, features, passes)
+
+        builder = VariantBuilder(compiled, tables, features)
         sections = [builder.section(steps, repeat) for steps, repeat in self._source.sections]
         buffers, steps = builder.finish(self._source.arguments)
         sizes = [buffer.size for buffer in buffers]
@@ -113,14 +125,14 @@ class ProgramCompiler:
             tuple(sections),
         )
 
-    def _compile(self, recipe: Graph, features: Features) -> Compiled:
-        """Compile a graph, once per set of features."""
-        key = recipe, features
+    def _compile(self, recipe: Graph, features: Features, passes: tuple[Pass, ...]) -> Compiled:
+        """Compile a graph, once per set of features and passes."""
+        key = recipe, features, passes
         if key not in self._compiled:
-            if recipe not in self._optimized:
+            if (recipe, passes) not in self._optimized:
                 target = Target(_has_kernel, self._evaluate)
-                self._optimized[recipe] = optimize(recipe, target, TILES)
-            self._compiled[key] = compile_graph(self._optimized[recipe], features)
+                self._optimized[recipe, passes] = optimize(recipe, target, passes)
+            self._compiled[key] = compile_graph(self._optimized[recipe, passes], features)
         return self._compiled[key]
 
 

@@ -6,7 +6,7 @@ Nothing here imports the compiler or a device, so a compiled program runs withou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from webnn_py.core.dtypes import MLOperandDataType
@@ -88,6 +88,8 @@ class ProgramKernel:
         entry_point: Name of its function.
         constants: Values of pipeline-overridable constants, by name, or by number if they have one.
         bindings: Layout of its bind group.
+        ends: Whether all loops are known to end, as those of graphs compiled here are; files do not
+            say.
     """
 
     name: str
@@ -95,6 +97,7 @@ class ProgramKernel:
     entry_point: str
     constants: tuple[tuple[str, float], ...]
     bindings: tuple[BindingLayout, ...]
+    ends: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

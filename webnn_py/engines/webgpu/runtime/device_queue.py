@@ -26,7 +26,8 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.fallback import check_alive, check_library, is_foreign
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
-from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, is_a
+from webnn_py.engines.webgpu.runtime.replay import Reading
+from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
@@ -113,14 +114,15 @@ class DeviceQueue(CommandQueue):
                 run(staging)
 
         def run(staging: Any = None) -> None:  # `Recorder.perform` holds the lock
-            staging = gpu.staging.copy(self.recorder.batch.encoder(), storage, staging)
+            batch = self.recorder.batch
+            staging = gpu.staging.copy(batch.encoder(), storage, staging)
             self.recorder.submit_batch()
-            number = gpu.life.submissions
-            read = functools.partial(self._read, staging, target, done, cancellation, number)
+            read = functools.partial(self._read, target, done, cancellation, gpu.life.submissions)
+            reading = Reading(gpu, self.recorder.replays, staging)
             if here == threading.get_ident() and gpu.reader.idle:
-                done.defer(functools.partial(self._read_soon, staging, read, done, cancellation))
+                done.defer(functools.partial(self._read_soon, reading, read, done, cancellation))
             else:
-                self._read_later(read, done, cancellation)
+                self._read_later(functools.partial(read, reading), done, cancellation)
 
         return begin if slow else run
 
@@ -136,34 +138,32 @@ class DeviceQueue(CommandQueue):
 
     def _read_soon(
         self,
-        staging: Any,
-        read: Callable[..., None],
+        reading: Reading,
+        read: Callable[[Reading], None],
         done: Completion[None],
         cancellation: Cancellation,
     ) -> None:
         """Read on this thread if the device finishes soon, else on the reading thread."""
         try:
-            mapping = self.gpu.staging.mapping(staging)
-            soon = mapping.look_for(self.gpu.policy.blocking_read_seconds)
+            soon = reading.watch(self.gpu.policy.blocking_read_seconds)
         except BaseException as error:
             self._refuse_reading(done, error)
             return
         if soon:
-            read(mapping)
+            read(reading)
         else:
-            self._read_later(functools.partial(read, mapping), done, cancellation)
+            self._read_later(functools.partial(read, reading), done, cancellation)
 
     def _read(
         self,
-        staging: Any,
         target: Array,
         done: Completion[None],
         cancellation: Cancellation,
         submission: int,
-        mapping: BufferMapping | None = None,
+        reading: Reading,
     ) -> None:
         try:
-            self.gpu.staging.read([(staging, target)], cancellation, mapping)
+            reading.finish(target, cancellation)
         except BaseException as error:
             self._refuse_reading(done, error)
         else:
@@ -205,7 +205,7 @@ class DeviceQueue(CommandQueue):
 
         def run() -> None:  # `Recorder.perform` holds the lock
             batch = self.recorder.batch
-            commands.encode(batch.compute_pass())
+            batch.repeat(commands)
             batch.operations += 1
 
         return run

@@ -199,16 +199,21 @@ class RunCommands:
             threads: They finish it.
             latency: Learns how long that takes.
         """
+        self._finishing = self._finish_elsewhere(threads, latency.learn)
+
+    def _finish_elsewhere(
+        self, threads: Workers, learn: Callable[[float], None] = lambda seconds: None
+    ) -> Completion[Any]:
         encoder, finishing = self._close(), Completion[Any]()
 
         def finish() -> None:
             begun = time.monotonic()
             commands = self._finish(encoder)
-            latency.learn(time.monotonic() - begun)
+            learn(time.monotonic() - begun)
             finishing.set_result(commands)
 
         threads.submit(finish, finishing.set_exception)
-        self._finishing = finishing
+        return finishing
 
     def submit(self, source: Source) -> None:
         """Record what is not recorded yet, and submit; piece by piece if `source` allows that."""
@@ -216,9 +221,17 @@ class RunCommands:
             self._gpu.uploads.end_writing(self._sources)
         if self._finishing is not None:
             self._command_buffer = self._finishing.wait()
+        finishing: deque[Completion[Any]] = deque()
         while self._command_buffer is None:
             if self._record_step() and self._steps and source.in_pieces:
-                self._submit(self._finish())
+                if self.begun_at and self._gpu.hardware:  # it has work: record the next meanwhile
+                    finishing.append(self._finish_elsewhere(self._gpu.recorder))
+                    if len(finishing) > 1:
+                        self._submit(finishing.popleft().wait())
+                else:
+                    self._submit(self._finish())
+        for each in finishing:
+            self._submit(each.wait())
         self._submit(self._command_buffer)
         self._submission = self._gpu.life.submissions
 

@@ -6,16 +6,24 @@ import functools
 import threading
 from typing import Any
 
+from webnn_py.core.completion import Completion
 from webnn_py.engines.base import Loss
 from webnn_py.engines.webgpu.runtime.device_graph import PassEncoder
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Fail, PendingWork
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
+from webnn_py.engines.webgpu.runtime.replay import Replays
+from webnn_py.engines.webgpu.runtime.webgpu_api import DispatchCommands
+from webnn_py.engines.webgpu.runtime.webgpu_h.encoding import CommandBuffer
 from webnn_py.ordering.operation import Operation, complete
 
 
 class Batch(PassEncoder):
-    """Recorded commands that are not submitted yet, in one command encoder.
+    """Recorded commands that are not submitted yet: an open encoder behind command buffers.
+
+    Args:
+        gpu: The device.
+        replays: The context's repeated runs.
 
     Attributes:
         empty: Whether nothing is recorded.
@@ -23,9 +31,13 @@ class Batch(PassEncoder):
         bytes: Bytes of uploads and of new tensors, which cannot be freed before the submission.
     """
 
-    def __init__(self, gpu: Device) -> None:
+    def __init__(self, gpu: Device, replays: Replays) -> None:
         super().__init__(None)
         self._gpu = gpu
+        self._replays = replays
+        self._before: list[CommandBuffer | Completion[CommandBuffer]] = []
+        self._replayed = 0
+        self._is_long = False  # the open encoder holds a run with many dispatches
         self.empty = True
         self.operations = 0
         self.bytes = 0
@@ -34,7 +46,11 @@ class Batch(PassEncoder):
     def is_full(self) -> bool:
         """Whether the batch has reached its limits and must be submitted."""
         most = self._gpu.policy
-        return self.operations >= most.max_batch_operations or self.bytes >= most.max_batch_bytes
+        return (
+            self.operations >= most.max_batch_operations
+            or self.bytes >= most.max_batch_bytes
+            or self._replayed >= most.max_batch_replays
+        )
 
     def encoder(self) -> Any:
         """Return the command encoder, with no pass open; make it for the first command."""
@@ -43,23 +59,63 @@ class Batch(PassEncoder):
             self.empty = False
         return super().encoder()
 
+    def repeat(self, commands: DispatchCommands) -> None:
+        """Record a repeated run, or add the command buffer that was recorded for it."""
+        if not self._replays.has(commands):
+            commands.encode(self.compute_pass())
+            return
+        recorded = self._replays.next(commands)
+        self._replayed += 1
+        if recorded is None:
+            if self._is_long:  # finish that while this thread encodes the next run
+                self._close()
+            commands.encode(self.compute_pass())
+            self._is_long = True
+            return
+        self._close()
+        self._before.append(recorded)
+        self.empty = False
+
+    def _close(self) -> None:
+        """Finish the open encoder, on another thread if that takes long."""
+        if self._encoder is None:
+            return
+        encoder, is_long = self.encoder(), self._is_long
+        self._encoder, self._is_long = None, False
+        if not is_long:
+            self._before.append(encoder.finish())
+            return
+        finishing: Completion[CommandBuffer] = Completion()
+        self._gpu.recorder.submit(
+            lambda: finishing.set_result(encoder.finish()), finishing.set_exception
+        )
+        self._before.append(finishing)
+
+    def _finished(self) -> Any:
+        """Return the last command buffer."""
+        if self._encoder is None and isinstance(self._before[-1], CommandBuffer):
+            return self._before.pop()
+        return self.encoder().finish()
+
     def submit(self) -> None:
         """Submit the recorded commands and reset the batch.
 
         `empty` stays false until the submission is done. So a thread that finds the batch empty
         submits after it.
         """
-        if self._encoder is None:
+        if self._encoder is None and not self._before:
             return
         try:
             try:
-                commands = (self._encoder if self._pass is None else self.encoder()).finish()
+                commands, before = self._finished(), self._before
             finally:  # a finalizer may record meanwhile on this thread
                 self._encoder = self._pass = None
-                self.operations = self.bytes = 0
-            self._gpu.submit(commands)
+                self._before, self._is_long = [], False
+                self.operations = self.bytes = self._replayed = 0
+            finished = [one.wait() if isinstance(one, Completion) else one for one in before]
+            self._gpu.submit(commands, finished)
         finally:
-            self.empty = self._encoder is None
+            self.empty = self._encoder is None and not self._before
 
 
 class Recorder:
@@ -72,6 +128,7 @@ class Recorder:
     Attributes:
         lock: Held while recording or submitting. Acquire it by `with` only: an interrupt, such as
             Ctrl-C, may arrive before a function of ours could release it.
+        replays: The repeated runs.
         batch: The commands that are not submitted yet; guarded by the lock.
         pending: The work that fails when the context is lost.
     """
@@ -80,7 +137,8 @@ class Recorder:
         self._gpu = gpu
         self._loss = loss
         self.lock = threading.RLock()
-        self.batch = Batch(gpu)
+        self.replays = Replays(gpu)
+        self.batch = Batch(gpu, self.replays)
         self.pending = PendingWork()
         self._batched: list[Fail] = []
 
@@ -96,7 +154,8 @@ class Recorder:
                 if not batch.empty:
                     self._batched.append(operation.fail)
                 if batch.is_full:
-                    batch.encoder()
+                    if batch.empty:  # an empty submission frees the uploads
+                        batch.encoder()
                     self.submit_batch()
         except BaseException:
             with self._loss, device_errors(operation.title):
@@ -152,4 +211,4 @@ class Recorder:
 
         This does not take the lock, which a submitting thread may hold for long.
         """
-        self.batch, self._batched = Batch(self._gpu), []
+        self.batch, self._batched = Batch(self._gpu, self.replays), []

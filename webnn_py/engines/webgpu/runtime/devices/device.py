@@ -177,14 +177,14 @@ class Device:
         webgpu = self.webgpu
         return webgpu.Encoder(self.handle) if webgpu.RECORDING.is_available else self.encoder(label)
 
-    def submit(self, commands: Any) -> None:
-        """Submit the commands of `encoder` or `plain_encoder`."""
+    def submit(self, commands: Any, before: Sequence[CommandBuffer] = ()) -> None:
+        """Submit the commands of `encoder` or `plain_encoder`, behind others of `plain_encoder`."""
         if not isinstance(commands, CommandBuffer):
             self.queue.submit([commands])
             return
         with self.life:
             self.life.begin_submission()
-            commands.submit(self.queue)
+            commands.submit(self.queue, before)
 
     def note_upload(self, size: int) -> None:
         """Count the initial contents of a buffer; submit if `MAX_UNSUBMITTED_BYTES` are waiting."""

@@ -67,7 +67,7 @@ class PipelineKey:
     def of_program(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
         """Return the key of a program's kernel."""
         code = shaders[kernel.shader]
-        return cls(code, kernel.entry_point, kernel.constants, kernel.bindings)
+        return cls(code, kernel.entry_point, kernel.constants, kernel.bindings, ends=kernel.ends)
 
 
 def _lower_priority() -> None:

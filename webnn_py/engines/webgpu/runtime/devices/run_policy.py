@@ -40,6 +40,8 @@ class RunPolicy:
             memory for their inputs and outputs.
         max_runs_in_flight: Awaited runs not yet read back; later ones wait, to bound memory.
         max_batch_operations: Operations recorded before they are submitted without being asked.
+        max_batch_replays: Repeated long runs before a batch is submitted without being asked: the
+            device works on them while the next are recorded.
         max_batch_bytes: Bytes that wait for a batch before it is submitted without being asked.
     """
 
@@ -61,4 +63,5 @@ class RunPolicy:
     max_prerecorded_graphs: int = 16
     max_runs_in_flight: int = 16
     max_batch_operations: int = 256
+    max_batch_replays: int = 2
     max_batch_bytes: int = 64 << 20

@@ -41,7 +41,7 @@ class CInterface:
             ffi.typeof, ("WGPUBindGroupEntry[]", "WGPUBindGroupDescriptor *")
         )
         self.offsets = ffi.typeof("uint32_t[]")
-        self.one_buffer = ffi.typeof("WGPUCommandBuffer[1]")
+        self.buffers = ffi.typeof("WGPUCommandBuffer[]")
         self.dispatching = (
             lib.wgpuComputePassEncoderSetPipeline,
             lib.wgpuComputePassEncoderSetBindGroup,
@@ -77,7 +77,7 @@ class DispatchCommands(Bound):
         recording: Whether recording may use it.
     """
 
-    __slots__ = ("_c", "_calls", "_pieces", "_references")
+    __slots__ = ("__weakref__", "_c", "_calls", "_pieces", "_references")
     c: ClassVar[CInterface | None]
     recording: ClassVar[Capability]
 
@@ -265,10 +265,11 @@ class CommandBuffer(Bound):
         if _can_release and hasattr(self, "_internal"):  # missing if __init__ was interrupted
             self.c.releasing.wgpuCommandBufferRelease(self._internal)
 
-    def submit(self, queue: Any) -> None:
-        """Submit the commands to a GPUQueue."""
+    def submit(self, queue: Any, before: Sequence[CommandBuffer] = ()) -> None:
+        """Submit the commands to a GPUQueue, behind other ones."""
         c = self.c
-        c.safe.wgpuQueueSubmit(queue._internal, 1, c.ffi.new(c.one_buffer, [self._internal]))
+        handles = [*(each._internal for each in before), self._internal]
+        c.safe.wgpuQueueSubmit(queue._internal, len(handles), c.ffi.new(c.buffers, handles))
 
 
 def _stop_releasing() -> None:
