@@ -28,6 +28,10 @@ try:
 except ImportError:  # then nothing is compared on OpenVINO
     FINITE_ONLY = ()
 
+QUANTIZED = ("resample2d", "quantize_linear", "dynamic_quantize_linear")
+"""Operators whose integers lie between two, of which either is right."""
+MAY_QUANTIZE = ("lstm_packed",)
+"""Operators whose operands an engine may quantize; tests of composites bound the difference."""
 NOT_OF_INFINITIES = {"openvino": FINITE_ONLY}
 """Operators that an engine computes of finite numbers alone."""
 ELEMENTWISE = sorted(name for name, op in REGISTRY.items() if op.elementwise)
@@ -71,7 +75,7 @@ def stays_in_range(call: Call) -> bool:
 
 def units_apart(name: str) -> int:
     """By how much integers may differ: what lies between two of them may be rounded to either."""
-    return 1 if name in ("resample2d", "quantize_linear") else 0
+    return 1 if name in QUANTIZED else 0
 
 
 def compute(context: MLContext, call: Call) -> list[Array]:

@@ -492,3 +492,72 @@ def test_graphs_of_composites_are_saved_exported_and_open(
     model = to_onnx(loaded)
     made = ReferenceEvaluator(model).run(None, inputs)
     assert_near(np.asarray(made[0]), wanted["cache"])
+
+
+@pytest.mark.parametrize("ends", [(-3.0, 5.0), (0.5, 7.0), (-4.0, -1.0), (0.0, 0.0)])
+def test_dynamic_quantization_takes_the_range_with_zero(
+    context: MLContext, ends: tuple[float, float]
+) -> None:
+    x = np.linspace(*ends, 3 * 37, dtype=np.float32).reshape(3, 37)
+    builder = MLGraphBuilder(context)
+    names = ("codes", "scale", "zero_point")
+    made = builder.dynamic_quantize_linear(builder.input("x", "float32", x.shape))
+    graph = builder.build_sync(dict(zip(names, made, strict=True)))
+    got = awaited(graph, {"x": x})
+    low, high = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
+    scale = (high - low) / np.float32(255) if high > low else np.float32(1)
+    zero_point = np.rint(-low / scale)
+    assert got["codes"].dtype == got["zero_point"].dtype == np.uint8
+    np.testing.assert_allclose(got["scale"], scale, rtol=1e-6)
+    assert got["zero_point"] == zero_point
+    codes = np.clip(np.rint(x / scale) + zero_point, 0, 255)
+    assert np.abs(got["codes"].astype(np.float64) - codes).max() <= 1  # a half may fall either way
+    assert np.mean(got["codes"] == codes) > 0.95
+
+
+@pytest.mark.parametrize("data_type", ["int8", "uint8"])
+@pytest.mark.parametrize("columns", ["one", "each"])
+@pytest.mark.parametrize("direction", ["backward", "both"])
+def test_lstms_of_8_bits_are_near_those_of_floats(
+    context: MLContext, data_type: str, columns: str, direction: str
+) -> None:
+    steps, batch, features, hidden = 4, 2, 5, 3
+    front = 2 if direction == "both" else 1
+    gates, random = 4 * hidden, rng(3)
+    limits = np.iinfo(data_type)
+    zero = 0 if data_type == "int8" else 128
+    given = {}
+    for name, rows in (("weight", features), ("recurrent_weight", hidden)):
+        codes = random.integers(limits.min, limits.max, (front, rows, gates))
+        given[name] = codes.astype(data_type)
+    shape = (front, 1 if columns == "one" else gates)
+    scales = [random.uniform(0.004, 0.008, shape).astype(np.float32) for _ in range(2)]
+    zeros = np.full(shape, zero, data_type)
+    bias = normal(1, front, gates)
+    x = normal(2, steps, batch, features)
+
+    def outputs(b: MLGraphBuilder, packed: bool) -> dict[str, MLOperand]:
+        source = b.input("x", "float32", x.shape)
+        options: Any = {"direction": direction, "bias": b.constant(bias), "layout": "ifgo"}
+        weights = [b.constant(one) for one in given.values()]
+        if packed:
+            if zero:
+                options |= {
+                    "weight_zero_point": b.constant(zeros),
+                    "recurrent_zero_point": b.constant(zeros),
+                }
+            made = b.lstm_packed(source, *weights, *map(b.constant, scales), **options)
+        else:
+            wide = [
+                b.constant(((one.astype(np.float32) - zero) * scale[:, None]).swapaxes(1, 2).copy())
+                for one, scale in zip(given.values(), scales, strict=True)
+            ]
+            made = b.lstm(source, *wide, steps, hidden, return_sequence=True, **options)
+        return {str(i): one for i, one in enumerate(made)}
+
+    got, wanted = (
+        awaited(build(context, lambda b, p=packed: outputs(b, p)), {"x": x})
+        for packed in (True, False)
+    )
+    for name, array in wanted.items():
+        np.testing.assert_allclose(got[name], array, atol=0.03)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backend.compared import ELEMENTWISE, assert_like_reference, declared
+from tests.backend.compared import ELEMENTWISE, QUANTIZED, assert_like_reference, declared
 from tests.property.drawing import Array, Call, Tensor
 from tests.public import OPERANDS, OPERATORS, REDUCTIONS
 from webnn_py import MLContext
@@ -104,6 +104,7 @@ CASES: dict[str, Callable[[int, int], Given]] = {
         },
         {},
     ),
+    "dynamic_quantize_linear": lambda r, c: ({"input": floats(r, c)}, {}),
     "expand": lambda r, c: ({"input": floats(r, 1)}, {"new_shape": [2, r, c]}),
     "gather": lambda r, c: ({"input": floats(r, c), "indices": places(r, r)}, {"axis": 0}),
     "gather_elements": lambda r, c: (
@@ -119,6 +120,16 @@ CASES: dict[str, Callable[[int, int], Given]] = {
     "layer_normalization": lambda r, c: ({"input": floats(r, c)}, {"axes": [0]}),
     "lstm": lambda r, c: recurrent(4, (), 2, r),
     "lstm_cell": lambda r, c: recurrent(4, ("hidden_state", "cell_state"), 0, r),
+    "lstm_packed": lambda r, c: (
+        {
+            "input": floats(2, r, 2),
+            "weight": places(255, 1, 2, 8).astype(np.uint8),
+            "recurrent_weight": places(255, 1, 2, 8).astype(np.uint8),
+            "weight_scale": np.full((1, 1), 1 / 256, np.float32),
+            "recurrent_scale": np.full((1, 1), 1 / 256, np.float32),
+        },
+        {},
+    ),
     "matmul": lambda r, c: ({"a": small(2, r, c), "b": small(c, 3)}, {}),
     "matmul_integer": lambda r, c: (
         {
@@ -224,7 +235,7 @@ def test_a_large_size(
         operand: [_tensor(one) for one in array] if isinstance(array, list) else _tensor(array)
         for operand, array in arrays.items()
     }
-    integers = 1 if name in ("cast", "quantize_linear") else 0
+    integers = 1 if name in ("cast", *QUANTIZED) else 0
     assert_like_reference(gpu, reference, Call(declared(name), operands, options), integers)
 
 

@@ -24,7 +24,17 @@ DIRECTIONS = {
         *("peephole_weight0", "initial_hidden_state0", "initial_cell_state0"),
     )
 }
-KNOWN_AT_BUILD = {"gru": DIRECTIONS, "lstm": DIRECTIONS}
+GATES = {
+    *(("weight0", 2), ("recurrent_weight0", 2), ("weight_scale0", 1), ("recurrent_scale0", 1)),
+    *(
+        ("weight_zero_point0", 1),
+        ("recurrent_zero_point0", 1),
+        ("bias0", 1),
+        ("recurrent_bias0", 1),
+    ),
+}
+PACKED = DIRECTIONS | {(name, 0) for name, _ in GATES}
+KNOWN_AT_BUILD = {"gru": DIRECTIONS, "lstm": DIRECTIONS, "lstm_packed": PACKED | GATES}
 """Dimensions that cannot be open; nor can the last one of gather_nd's and scatter_nd's indices."""
 
 

@@ -308,6 +308,30 @@ def _lstm(draw: Draw, op: Operator) -> Any:
     return _recurrent(draw, op, 4, [f"{front}hidden_state", f"{front}cell_state"])
 
 
+@rule("lstm_packed")
+def _lstm_packed(draw: Draw, op: Operator) -> Any:
+    steps, batch, features, hidden = (draw(sizes(3)) for _ in range(4))
+    direction = draw(st.sampled_from(["forward", "backward", "both"]))
+    front = 2 if direction == "both" else 1
+    each = front, 4 * hidden
+    columns = [draw(st.sampled_from([(front, 1), each])) for _ in range(2)]
+    states = ("initial_hidden_state", "initial_cell_state")
+    optional: dict[str, Shape] = {
+        "weight_zero_point": columns[0],
+        "recurrent_zero_point": columns[1],
+        **dict.fromkeys(("bias", "recurrent_bias"), each),
+        **dict.fromkeys(states, (front, batch, hidden)),
+    }
+    wanted = {
+        "input": (steps, batch, features),
+        "weight": (front, features, 4 * hidden),
+        "recurrent_weight": (front, hidden, 4 * hidden),
+        "weight_scale": columns[0],
+        "recurrent_scale": columns[1],
+    } | draw(present(optional))
+    return wanted, {"direction": direction, "layout": draw(st.sampled_from(["iofg", "ifgo"]))}
+
+
 @rule("scaled_dot_product_attention")
 def _attention(draw: Draw, op: Operator) -> Any:
     batch, shared, group, rows, keys, size, width = (draw(sizes(3)) for _ in range(7))

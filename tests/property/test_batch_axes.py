@@ -20,7 +20,7 @@ from tests.property.test_valid_calls import frozen
 from webnn_py.core.dimensions import named
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
-from webnn_py.ops.batch_axes import Axis, batch_axes
+from webnn_py.ops.batch_axes import RANGES_OF_ALL, Axis, batch_axes
 from webnn_py.ops.bind_sizes import fix
 from webnn_py.ops.declare import REGISTRY
 
@@ -150,4 +150,6 @@ def test_every_operator_is_joined_where_that_changes_no_result(name: str) -> Non
             passed.append(counts)
 
     check()
-    assert passed, "no call was joined: has it a rule in webnn_py/ops/batch_axes.py?"
+    assert passed or name in RANGES_OF_ALL, (
+        "no call was joined: has it a rule in webnn_py/ops/batch_axes.py?"
+    )

@@ -110,3 +110,16 @@ def test_what_an_engine_folds_is_used_as_it_is(cpu: MLContext) -> None:
 
 def negated(b: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"y": b.add(b.input("x", "float32", [3, 3]), b.neg(b.constant(WEIGHTS)))}
+
+
+def test_bytes_are_widened_as_far_as_the_engine_has_room(cpu: MLContext) -> None:
+    codes = np.arange(1 << 20, dtype=np.int64).astype(np.int8)
+
+    def body(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        weight = b.mul(b.cast(b.constant(codes), "float32"), b.constant(2.0, "float32"))
+        return {"y": b.add(b.input("x", "float32", [1]), weight)}
+
+    source = recipe_of(build(cpu, body))
+    for room, expected in ((0, ["cast", "mul", "add"]), (3 << 20, ["add"])):
+        target = Target(lambda node: True, evaluate, widen_limit=room)
+        assert [node.op for node in optimize(source, target).nodes] == expected

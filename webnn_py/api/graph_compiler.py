@@ -177,7 +177,13 @@ def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
         return derive(what, sources, lambda: share(what, sources, made))
 
     threads = 1 if engine.device is None else MAX_THREADS  # a GPU leaves the processors free
-    return Target(engine.supports, evaluate, derive=kept, threads=threads)
+    return Target(
+        engine.supports,
+        evaluate,
+        widen_limit=engine.widen_limit,
+        derive=kept,
+        threads=threads,
+    )
 
 
 def _optimize(engine: Engine, recipe: Graph, derive: Derive, share: Derive) -> Graph:

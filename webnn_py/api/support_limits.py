@@ -22,7 +22,8 @@ def support_limits(session: Session) -> dict[str, Any]:
             for name, limits in op.limits.items()
         }
         for name, ranks in op.output_ranks.items():
-            members[name] = _tensor_limits(types["output"], *ranks)
+            allowed = op.types_of_outputs.get(name, types["output"])
+            members[name] = _tensor_limits(allowed, *ranks)
         operators[op.name] = members
     return {
         "preferred_input_layout": "nchw",

@@ -474,6 +474,7 @@ class Engine(ABC):
         stays_open: Whether `compile_open` may return a function.
         has_own_weights: Whether it copies most weights to a layout of its own, so that the graph's
             constants are seldom read after the build.
+        widen_limit: Most bytes by which a constant may grow that a build widens to floats.
         accelerated: Whether it runs on a hardware GPU.
         device: The device whose resources it accepts, if it has one.
     """
@@ -483,6 +484,7 @@ class Engine(ABC):
     crossing_cost: int = 0
     stays_open: bool = False
     has_own_weights: bool = False
+    widen_limit: int = 0
     accelerated: bool = False
     device: Any = None
 

@@ -40,6 +40,10 @@ class BatchAxes:
     bounds: tuple[int, int]
 
 
+RANGES_OF_ALL = ("dynamic_quantize_linear", "lstm_packed")
+"""Operators that may quantize by the range of all elements, which joined calls would share."""
+
+
 class MixedError(Exception):
     """An operator mixes elements along the batch axis, so batching would change its results."""
 
@@ -452,6 +456,11 @@ def _blocks(node: NodeAxes) -> int:
         if node.axis(name) != axis and node.operand(name).shape[axis] != 1:
             raise MixedError  # a block would span several runs
     return axis
+
+
+@rule(*RANGES_OF_ALL)
+def _range_of_all(node: NodeAxes) -> int:
+    raise MixedError
 
 
 @rule("gru", "lstm")

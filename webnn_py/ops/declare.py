@@ -92,20 +92,31 @@ def operator(
 def multi_operator(
     *,
     outputs: Mapping[str, tuple[int, int] | int],
+    types: Mapping[str, str] | None = None,
+    extension: bool = False,
     **limits: Limits,
 ) -> Callable[[Callable[P, Inferred]], Callable[P, list[MLOperand]]]:
     """Declare an operator that returns a list of operands.
 
     Args:
-        outputs: Names and ranks of the outputs; their data type is that of the operand `input`.
+        outputs: Names and ranks of the outputs.
+        types: Data type of each output; default: that of the operand `input`.
+        extension: The specification lacks the operator.
         **limits: Data types and ranks of each operand.
     """
-    ranks = {name: rank_range(rank) for name, rank in outputs.items()}
+    more: dict[str, Any] = {
+        "output_ranks": {name: rank_range(rank) for name, rank in outputs.items()},
+        "extension": extension,
+    }
+    output_types: tuple[str, ...] | str = "input"
+    if types is not None:
+        more["types_of_outputs"] = MappingProxyType({n: (kind,) for n, kind in types.items()})
+        output_types = tuple(dict.fromkeys(types.values()))
 
     def decorate(body: Callable[P, Inferred]) -> Callable[P, list[MLOperand]]:
         return cast(
             Callable[P, list[MLOperand]],
-            declare(body, limits, "input", True, output_ranks=ranks),
+            declare(body, limits, output_types, True, **more),
         )
 
     return decorate

@@ -1,6 +1,6 @@
 """Linear quantization. Source: WebNN 2026, "quantizeLinear" and "dequantizeLinear".
 
-int4 and uint4 are an extension, see D8 in spec/deviations.md.
+int4, uint4 and dynamic quantization are extensions, see D8 and D50 in spec/deviations.md.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from webnn_py.core.dimensions import check_divides, undecided
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import MAX_RANK
 from webnn_py.ir import Descriptor
-from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
 from webnn_py.ops.operand import MLOperand
 
 QUANTIZED = ("uint8", "int8", "uint32", "int32", *PACKED_4BIT)
@@ -76,3 +77,18 @@ class Quantization:
         """
         _check_blocks(input, scale, zero_point)
         return result(Descriptor(zero_point.data_type, input.shape))
+
+    @multi_operator(
+        input=Limits(("float32",)),
+        outputs={"output0": (0, MAX_RANK), "output1": 0, "output2": 0},
+        types={"output0": "uint8", "output1": "float32", "output2": "uint8"},
+        extension=True,
+    )
+    def dynamic_quantize_linear(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """Quantize to uint8 by the range of the input's elements, extended to include 0.
+
+        Returns:
+            The codes, of the input's shape; their scale and zero point, both scalars.
+        """
+        scale, zero_point = Descriptor("float32", ()), Descriptor("uint8", ())
+        return result(Descriptor("uint8", input.shape), scale, zero_point)

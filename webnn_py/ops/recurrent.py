@@ -319,3 +319,88 @@ class Recurrent:
             }
         )
         return result(*_sequence_outputs(input, directions, hidden_size, 2, return_sequence))
+
+    @multi_operator(
+        input=Limits(("float32",), 3),
+        weight=Limits(("int8", "uint8"), 3),
+        recurrent_weight=Limits("weight", 3),
+        weight_scale=Limits("input", 2),
+        recurrent_scale=Limits("input", 2),
+        weight_zero_point=Limits("weight", 2),
+        recurrent_zero_point=Limits("weight", 2),
+        bias=Limits("input", 2),
+        recurrent_bias=Limits("input", 2),
+        initial_hidden_state=Limits("input", 3),
+        initial_cell_state=Limits("input", 3),
+        outputs={"output0": 3, "output1": 3, "output2": 4},
+        extension=True,
+    )
+    def lstm_packed(
+        self,
+        input: MLOperand,
+        weight: MLOperand,
+        recurrent_weight: MLOperand,
+        weight_scale: MLOperand,
+        recurrent_scale: MLOperand,
+        *,
+        weight_zero_point: MLOperand | None = None,
+        recurrent_zero_point: MLOperand | None = None,
+        bias: MLOperand | None = None,
+        recurrent_bias: MLOperand | None = None,
+        initial_hidden_state: MLOperand | None = None,
+        initial_cell_state: MLOperand | None = None,
+        direction: Direction = "forward",
+        layout: LstmLayout = "iofg",
+        activations: Sequence[Activation] = ("sigmoid", "tanh", "tanh"),
+        label: str = "",
+    ) -> Inferred:
+        """Run a long short-term memory with 8-bit weights over all steps.
+
+        A weight is (code - zero point) * scale. An engine may quantize the input and the hidden
+        states, too.
+
+        Args:
+            input: [steps, batch, features].
+            weight: [directions, features, 4 * hidden].
+            recurrent_weight: [directions, hidden, 4 * hidden].
+            weight_scale: [directions, 4 * hidden], or [directions, 1] for one number for all.
+            recurrent_scale: The same of the recurrent weight.
+            weight_zero_point: A tensor of the shape of `weight_scale`; default: zeros.
+            recurrent_zero_point: A tensor of the shape of `recurrent_scale`; default: zeros.
+            bias: [directions, 4 * hidden].
+            recurrent_bias: [directions, 4 * hidden].
+            initial_hidden_state: [directions, batch, hidden]; default: zeros.
+            initial_cell_state: [directions, batch, hidden]; default: zeros.
+            direction: "forward", "backward" (starts at the last step), or "both".
+            layout: Order of the gates: input i, output o, forget f, cell g.
+            activations: Functions of the input, forget and output gates, of the cell gate, and of
+                the new cell state.
+
+        Returns:
+            The last hidden state and the last cell state, each [directions, batch, hidden]; the
+            hidden states of all steps [steps, directions, batch, hidden].
+        """
+        directions = 2 if direction == "both" else 1
+        _, batches, features = input.shape
+        hidden_size = recurrent_weight.shape[1]
+        _check_options(4, hidden_size, activations, 3)
+        state, gates = (directions, batches, hidden_size), 4 * hidden_size
+        one, each = (directions, 1), (directions, gates)
+        _check_shapes(
+            {
+                "weight": (weight, (directions, features, gates)),
+                "recurrent_weight": (recurrent_weight, (directions, hidden_size, gates)),
+                "weight_scale": (weight_scale, one if weight_scale.shape[1] == 1 else each),
+                "recurrent_scale": (
+                    recurrent_scale,
+                    one if recurrent_scale.shape[1] == 1 else each,
+                ),
+                "weight_zero_point": (weight_zero_point, weight_scale.shape),
+                "recurrent_zero_point": (recurrent_zero_point, recurrent_scale.shape),
+                "bias": (bias, each),
+                "recurrent_bias": (recurrent_bias, each),
+                "initial_hidden_state": (initial_hidden_state, state),
+                "initial_cell_state": (initial_cell_state, state),
+            }
+        )
+        return result(*_sequence_outputs(input, directions, hidden_size, 2, True))

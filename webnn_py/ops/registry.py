@@ -79,7 +79,7 @@ class Operator:
         family: Name of the module that declares it, such as "pooling".
         signature: Signature of its builder method.
         limits: Data types and ranks of each operand, in declaration order.
-        output_types: Allowed data types of the output, or the operand whose type it shares.
+        output_types: Allowed data types of the outputs, or the operand whose type they share.
         output_ranks: Lowest and highest rank of each output, by its name in the specification. One
             entry stands for every member of a list.
         converters: Function that converts and checks an option's value, by option.
@@ -94,6 +94,7 @@ class Operator:
         reduce: WGSL expressions of a reduction.
         reduce_numpy: NumPy function of a reduction, called with `axis` and `keepdims`.
         extension: The specification lacks the operator.
+        types_of_outputs: Data types by output, where outputs differ in them.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Operator:
     reduce: Reduce | None = None
     reduce_numpy: Callable[..., Any] | None = None
     extension: bool = False
+    types_of_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def elementwise(self) -> bool:

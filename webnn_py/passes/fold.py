@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.dimensions import symbols_of
-from webnn_py.core.dtypes import PACKED_4BIT
+from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.copy_contiguous import contiguous
@@ -19,6 +19,8 @@ KIND = "evaluate"
 """Name of this computation in `constant_replay.KINDS`."""
 MAX_GROWTH_FACTOR = 64
 """Most growth of all constants of a graph by folding, in multiples of `Target.fold_limit`."""
+MAX_WIDER_FACTOR = 4
+"""Most growth of all constants by widened 8-bit integers, in multiples of `Target.widen_limit`."""
 SAMPLE_BYTES = 1 << 12
 """Bytes compared first, because most unequal arrays differ there."""
 
@@ -39,6 +41,7 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
     node's. Nodes that depend on open dimensions stay.
     """
     room = MAX_GROWTH_FACTOR * target.fold_limit
+    wider_room = max(room, MAX_WIDER_FACTOR * target.widen_limit)
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         operands = [None if v is None else rewriter.map[v] for v in node.inputs]
@@ -50,12 +53,17 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
             return None
         if graph.open_sizes and _is_open(node):
             return None
-        nonlocal room
+        nonlocal room, wider_room
         before = {id(array): array.nbytes for array in arrays if array is not None}
         growth = sum(output.byte_length for output in node.outputs) - sum(before.values())
-        if growth > min(room, target.fold_limit):
+        is_wider = _widens_bytes(node)
+        limit = max(target.fold_limit, target.widen_limit if is_wider else 0)
+        if growth > min(wider_room if is_wider else room, limit):
             return None
-        room -= max(0, growth)
+        if is_wider:
+            wider_room -= max(0, growth)
+        else:
+            room -= max(0, growth)
         present = [operand for operand in operands if operand is not None]
         constants = [
             _constant(rewriter, array, value, present)
@@ -66,6 +74,15 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         return [rewriter.identity(constant) for constant in constants]
 
     return Rewriter(graph).run(rule)
+
+
+def _widens_bytes(node: Node) -> bool:
+    """Whether a node makes floats of the 8-bit integers that are its first operand."""
+    return (
+        node.op in ("cast", "dequantize_linear")
+        and next(node.operands).data_type in ("int8", "uint8")
+        and node.output.data_type in FLOATS
+    )
 
 
 def _is_open(node: Node) -> bool:

@@ -20,6 +20,8 @@ class Target:
         evaluate: Computes a node whose operands are all constants. Callers never write to the
             results, so it may return the same arrays again for the same node and operands.
         fold_limit: Most bytes by which folding one node may enlarge the constants.
+        widen_limit: The same for nodes that widen 8-bit integers to floats, which each run would
+            otherwise repeat; default: `fold_limit`.
         derive: Computes constants from constants, or returns them from a cache.
         threads: Most threads for such computations.
     """
@@ -27,5 +29,6 @@ class Target:
     has_kernel: Callable[[Node], bool]
     evaluate: Evaluate
     fold_limit: int = 1 << 20
+    widen_limit: int = 0
     derive: Derive = derive_anew
     threads: int = 1

@@ -18,6 +18,8 @@ OPSET = 21
 """Version of the ONNX operators that the emitter writes."""
 IR_VERSION = 10
 """Version of the ONNX file format that belongs to it."""
+ONNX_RUNTIME_DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 CODES: dict[str, int] = {
     "float32": TensorProto.FLOAT,

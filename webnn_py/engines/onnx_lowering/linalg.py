@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 
 from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
+from webnn_py.engines.onnx_lowering.emitter import (
+    ONNX_RUNTIME_DOMAIN,
+    Emitter,
+    NotLowered,
+    Tensor,
+    lowering,
+)
 from webnn_py.ir import Node, Value
 
 
@@ -132,8 +138,6 @@ def matmul_integer(
     return e.op("MatMulInteger", a, b, a_zero, b_zero, to="int32")
 
 
-ONNX_RUNTIME_DOMAIN = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
 MIN_BLOCK_ELEMENTS = 16
 """Least number of elements with one scale; ONNX Runtime accepts powers of 2 from here."""
 
@@ -175,3 +179,10 @@ def simplified_layer_normalization(e: Emitter, node: Node, x: Tensor, scale: Ten
     return e.op(
         "SimplifiedLayerNormalization", x, scale, axis=axes[0], epsilon=node.attrs["epsilon"]
     )
+
+
+@lowering
+def dynamic_quantize_linear(e: Emitter, node: Node, x: Tensor) -> list[Tensor]:
+    """Write DynamicQuantizeLinear."""
+    made = e.ops("DynamicQuantizeLinear", [x], [output.data_type for output in node.outputs])
+    return [one for one in made if one is not None]

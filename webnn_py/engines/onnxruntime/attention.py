@@ -16,7 +16,7 @@ from onnx import NodeProto, helper
 from webnn_py.core.dimensions import undecided
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.composites import lower_decomposed
-from webnn_py.engines.onnx_lowering.linalg import ONNX_RUNTIME_DOMAIN
+from webnn_py.engines.onnx_lowering.emitter import ONNX_RUNTIME_DOMAIN
 from webnn_py.engines.onnxruntime.kernels import has_kernel
 from webnn_py.ir import Graph, Node, Value
 

@@ -59,6 +59,12 @@ MAX_FOLDED_BYTES = 1 << 20
 
 With more, each run computes them, because a session would keep them in memory."""
 
+MAX_WIDENED_BYTES = 1 << 26
+"""Most bytes by which an 8-bit weight may grow when a build widens it to floats.
+
+ONNX Runtime widens all of them; otherwise each run of MiniLM with 8-bit weights would repeat 1.5
+times the work of its products."""
+
 NO_INTEGER_FUSION = ("session.disable_quant_qdq", "1")
 """Option that keeps ONNX Runtime from fusing dequantize, operator and quantize into integers.
 
@@ -449,6 +455,7 @@ class OnnxRuntimeEngine(HostEngine):
     passes = BLOCKS
     stays_open = True
     has_own_weights = True
+    widen_limit = MAX_WIDENED_BYTES
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = checked_threads(threads)

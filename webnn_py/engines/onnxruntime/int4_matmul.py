@@ -9,7 +9,8 @@ import numpy as np
 
 from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
-from webnn_py.engines.onnx_lowering.linalg import MIN_BLOCK_ELEMENTS, ONNX_RUNTIME_DOMAIN
+from webnn_py.engines.onnx_lowering.emitter import ONNX_RUNTIME_DOMAIN
+from webnn_py.engines.onnx_lowering.linalg import MIN_BLOCK_ELEMENTS
 from webnn_py.ir import Array, Graph, Node, Value
 
 

@@ -17,6 +17,7 @@ from webnn_py.engines.onnx_lowering.linalg import (
     quantize_linear,
     simplified_layer_normalization,
 )
+from webnn_py.engines.onnx_lowering.recurrent import dynamic_quantize_lstm
 from webnn_py.engines.onnx_lowering.reduction import reduced
 from webnn_py.engines.onnxruntime.attention import attention, rotary_embedding
 from webnn_py.engines.onnxruntime.kernels import has_exact_int8_products
@@ -105,6 +106,7 @@ def _scatter_rows(e: Emitter, node: Node, *operands: Tensor) -> list[Tensor]:
 
 
 INSTEAD: dict[str, Lowering] = {
+    "lstm_packed": dynamic_quantize_lstm,
     "matmul_packed": matmul_n_bits,
     "quantize_linear": _quantize_linear,
     "reduce_sum": _reduce_sum,

@@ -172,3 +172,41 @@ def lstm(
         _initial(initial_cell_state, weight, input, hidden_size),
     ]
     return _run(input, direction, states, return_sequence, cell)
+
+
+def lstm_packed(
+    input: Array,
+    weight: Array,
+    recurrent_weight: Array,
+    weight_scale: Array,
+    recurrent_scale: Array,
+    weight_zero_point: Array | None,
+    recurrent_zero_point: Array | None,
+    bias: Array | None,
+    recurrent_bias: Array | None,
+    initial_hidden_state: Array | None,
+    initial_cell_state: Array | None,
+    **options: Any,
+) -> list[Array]:
+    """Dequantize the weights, then run."""
+
+    def weights(codes: Array, scale: Array, zero: Array | None) -> Array:
+        shifted = codes.astype(np.float64)
+        if zero is not None:
+            shifted = shifted - zero[:, None]
+        return (shifted * scale[:, None]).swapaxes(1, 2)
+
+    return lstm(
+        input,
+        weights(weight, weight_scale, weight_zero_point),
+        weights(recurrent_weight, recurrent_scale, recurrent_zero_point),
+        bias,
+        recurrent_bias,
+        None,
+        initial_hidden_state,
+        initial_cell_state,
+        len(input),
+        recurrent_weight.shape[1],
+        return_sequence=True,
+        **options,
+    )

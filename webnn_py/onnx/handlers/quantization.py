@@ -399,12 +399,4 @@ def qlinear_conv(
 @handles("DynamicQuantizeLinear")
 def dynamic_quantize_linear(g: Emitter, x: Tensor) -> Any:
     """Quantize to uint8 by the input's own range, extended to include 0."""
-    low = g.min(g.reduce_min(x), 0.0)
-    high = g.max(g.reduce_max(x), 0.0)
-    span = g.sub(high, low)  # 0 for zeros alone: the scale is then 1
-    scale = g.div(g.where(g.equal(span, 0.0), g.constant(255, span), span), 255.0)
-    start = g.clamp(g.div(g.neg(low), scale), min_value=0, max_value=255)
-    zero_point = g.cast(g.round_even(start), "uint8")
-    shape = [1] * x.rank
-    made = g.quantize_linear(x, g.moved(scale, shape), g.moved(zero_point, shape))
-    return [made, scale, zero_point]
+    return g.dynamic_quantize_linear(x)

@@ -329,31 +329,58 @@ def dynamic_quantize_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> Any:
-    """Compute an LSTM with 8-bit weights; its inputs and states remain floats.
+    """Compute an LSTM with 8-bit weights; an engine may quantize its inputs and states.
 
     Source: ONNX Runtime, "com.microsoft.DynamicQuantizeLSTM".
     """
-    sides: list[Any] = []
-    for weight, scale, zero in ((w, w_scale, w_zero_point), (r, r_scale, r_zero_point)):
-        if scale is None or zero is None:
+    first = initial_h, initial_c
+    _check_operands(x, w, r, b, sequence_lens, *first, direction=direction)
+    for part in (w_scale, w_zero_point, r_scale, r_zero_point):
+        if part is None:
             refuse("weights without a scale or zero point")
-        shape = [weight.shape[0], 1, *(scale.shape[1:] or [1])]
-        parts = g.moved(scale, shape), g.moved(zero, shape)
-        sides.append(g.transpose(g.dequantize_linear(weight, *parts), permutation=[0, 2, 1]))
-    return lstm(
-        g,
-        x,
-        sides[0],
-        sides[1],
-        b,
-        sequence_lens,
-        initial_h,
-        initial_c,
-        p,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        input_forget=input_forget,
-    )
+    if p is not None or shorter(x, sequence_lens) is not None:
+        return lstm(
+            g,
+            x,
+            _dequantized(g, w, w_scale, w_zero_point),
+            _dequantized(g, r, r_scale, r_zero_point),
+            b,
+            sequence_lens,
+            initial_h,
+            initial_c,
+            p,
+            activation_alpha=activation_alpha,
+            activation_beta=activation_beta,
+            activations=activations,
+            clip=clip,
+            direction=direction,
+            input_forget=input_forget,
+        )
+    _check(clip)
+    if input_forget:
+        refuse("WebNN has no LSTM whose input and forget gates are coupled")
+    given: dict[str, Any] = {"direction": DIRECTIONS[direction]}
+    scales = [_of_columns(g, scale) for scale in (w_scale, r_scale)]
+    for name, zero in {"weight": w_zero_point, "recurrent": r_zero_point}.items():
+        if zero is not None and (zero.array is None or zero.array.any()):
+            given[f"{name}_zero_point"] = _of_columns(g, zero)
+    if b is not None:
+        given["bias"], given["recurrent_bias"] = _biases(g, b, 4 * r.shape[1])
+    states = {"initial_hidden_state": initial_h, "initial_cell_state": initial_c}
+    given |= {name: one for name, one in states.items() if one is not None}
+    if names := _activations(activations, 3, activation_alpha, activation_beta):
+        given["activations"] = names
+    last, cell, sequence = g.lstm_packed(x, w, r, *scales, **given)
+    return [sequence, last, cell]
+
+
+def _of_columns(g: Emitter, part: Any) -> Any:
+    """Reshape scales or zero points to [directions, columns]."""
+    return g.moved(part, [part.shape[0], *(part.shape[1:] or [1])])
+
+
+def _dequantized(g: Emitter, weight: Any, scale: Any, zero: Any) -> Any:
+    """Return float weights [directions, 4 * hidden, features]."""
+    parts = (_of_columns(g, one) for one in (scale, zero))
+    shapes = (g.moved(one, [one.shape[0], 1, one.shape[1]]) for one in parts)
+    return g.transpose(g.dequantize_linear(weight, *shapes), permutation=[0, 2, 1])

@@ -46,3 +46,18 @@ def quantize_linear(
     shifted = g.add(g.round_even(g.div(wide(g, input), factor)), zero)
     clamped = g.clamp(shifted, min_value=info.min, max_value=info.max)
     return narrow(g, clamped, zero_point.data_type)
+
+
+@decomposition
+def dynamic_quantize_linear(g: GraphBuilder, input: MLOperand) -> list[MLOperand]:
+    """Compute scale and zero point from the range, then quantize."""
+    zero = g.constant_of(0.0, input)
+    low, high = g.min(g.reduce_min(input), zero), g.max(g.reduce_max(input), zero)
+    span, most = g.sub(high, low), g.constant_of(255.0, input)
+    # The span is 0 for zeros alone: the scale is then 1.
+    scale = g.div(g.where(g.equal(span, zero), most, span), most)
+    start = g.clamp(g.div(g.neg(low), scale), min_value=0, max_value=255)
+    zero_point = g.cast(g.round_even(start), "uint8")
+    shape = [1] * input.rank
+    codes = g.quantize_linear(input, g.reshape(scale, shape), g.reshape(zero_point, shape))
+    return [codes, scale, zero_point]

@@ -15,6 +15,7 @@ from webnn_py.ops.decompositions.registry import decomposition
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.movement import MAX_TENSORS
 from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.recurrent import Activation, Direction, LstmLayout
 
 
 class _Cell:
@@ -321,3 +322,50 @@ def _sequence(
     if not return_sequence:
         return []
     return [concat_all(g, [_stack(g, states, 0, 4) for states in sequences], 1)]
+
+
+@decomposition
+def lstm_packed(
+    g: GraphBuilder,
+    input: MLOperand,
+    weight: MLOperand,
+    recurrent_weight: MLOperand,
+    weight_scale: MLOperand,
+    recurrent_scale: MLOperand,
+    weight_zero_point: MLOperand | None,
+    recurrent_zero_point: MLOperand | None,
+    bias: MLOperand | None,
+    recurrent_bias: MLOperand | None,
+    initial_hidden_state: MLOperand | None,
+    initial_cell_state: MLOperand | None,
+    direction: Direction,
+    layout: LstmLayout,
+    activations: Sequence[Activation],
+) -> list[MLOperand]:
+    """Dequantize the weights, then run."""
+    return g.lstm(
+        input,
+        _dequantized(g, weight, weight_scale, weight_zero_point),
+        _dequantized(g, recurrent_weight, recurrent_scale, recurrent_zero_point),
+        input.shape[0],
+        recurrent_weight.shape[1],
+        return_sequence=True,
+        bias=bias,
+        recurrent_bias=recurrent_bias,
+        initial_hidden_state=initial_hidden_state,
+        initial_cell_state=initial_cell_state,
+        direction=direction,
+        layout=layout,
+        activations=activations,
+    )
+
+
+def _dequantized(
+    g: GraphBuilder, weight: MLOperand, scale: MLOperand, zero: MLOperand | None
+) -> MLOperand:
+    """Return the float weight [directions, 4 * hidden, features]."""
+    shape = [scale.shape[0], 1, scale.shape[1]]
+    codes = wide(g, weight)
+    if zero is not None:
+        codes = g.sub(codes, g.reshape(wide(g, zero), shape))
+    return g.transpose(g.mul(codes, g.reshape(scale, shape)), permutation=[0, 2, 1])
