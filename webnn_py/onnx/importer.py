@@ -381,7 +381,8 @@ class Importer:
             if unknown:  # a later version of the operator may add attributes
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
             made = handler.function(self.emitter, *inputs, **attributes)
-            return made if isinstance(made, (tuple, list)) else [made]
+            if made is not None:
+                return made if isinstance(made, (tuple, list)) else [made]
         definition = schema.schema_of(node, opsets)
         body = function_bodies.body_of(node, inputs, definition, opsets)
         if body is None:

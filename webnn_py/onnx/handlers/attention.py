@@ -1,4 +1,4 @@
-"""Building blocks of attention: heads, rotary embeddings, causal masks, and attention itself."""
+"""Attention as ONNX defines it, and its building blocks: heads, rotary embeddings, causal masks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from webnn_py.core.dimensions import is_dimension, undecided
 from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
@@ -178,3 +179,52 @@ def with_sink(
         for x in (keys, values)
     )
     return keys, values, mask
+
+
+@handles("Attention", since=23)
+def attention(
+    g: Emitter,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    nonpad_kv_seqlen: Tensor | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int = 0,
+    left_window_size: int = -1,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+    softmax_precision: int = 0,
+) -> Any:
+    """Compute attention of all heads; None for ONNX's own body, where that says more.
+
+    The softmax is computed in float32 at least, whatever `softmax_precision` is.
+    """
+    split = q.rank == 3
+    if split:
+        q, k, v = heads(g, q, q_num_heads), heads(g, k, kv_num_heads), heads(g, v, kv_num_heads)
+    check_rank(4, Q=q, K=k, V=v)
+    keys, values = behind(g, past_key, k), behind(g, past_value, v)
+    rows, length = q.shape[2], keys.shape[2]
+    is_short = attn_mask is not None and not same(attn_mask.shape[-1], length)
+    has_window = max(left_window_size, right_window_size) >= 0
+    if is_short or has_window or any(g.outputs[3:]):
+        return None
+    options: dict[str, Any] = {"causal": bool(is_causal), "mask": attn_mask}
+    if nonpad_kv_seqlen is not None:
+        options["lengths"] = g.to(nonpad_kv_seqlen, "int32")
+    before = 0 if past_key is None else past_key.shape[2]
+    if is_causal and nonpad_kv_seqlen is None and not same(before + rows, length):
+        first = None if same(before, 0) else g.reshape(int32(g, before), [1, 1])
+        keep, bias = causal_mask(g, rows, length, first), attn_mask
+        if bias is not None and not bias.is_float:
+            keep, bias = g.logical_and(keep, bias), None
+        options = {"mask": masked(g, bias, keep)}
+    made = attended(g, q, keys, values, scale=scale, softcap=softcap, **options)
+    return [merged(g, made) if split else made, keys, values]
