@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -264,6 +265,10 @@ class HostExecutable(Executable):
             OperationError: The run failed. Any other exception becomes an OperationError that names
                 the engine.
         """
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """Return a function for one thread that runs on these arrays each time; see `run`."""
+        return functools.partial(self.run, inputs, outputs)
 
     def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
         """Compute the outputs into new arrays of these shapes and data types; see `run`."""

@@ -364,20 +364,32 @@ class PlainMemoryExecutable(HostExecutable):
             OperationError: The engine failed; the contents of the outputs are undefined.
         """
         sources = _aligned(inputs)
+        targets = self._targets(sources, outputs)
+        _call(self._engine, self._executable.run, sources, targets)
+        for target, written in zip(outputs, targets, strict=True):
+            if written is not target:
+                np.copyto(target, written)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """Bind the executable to the arrays."""
+        used = [*_aligned(inputs), *self._targets(inputs, outputs)]
+        if any(one is not other for one, other in zip((*inputs, *outputs), used, strict=True)):
+            return super().bind(inputs, outputs)  # a run copies some arrays
+        run, engine = self._executable.bind(inputs, outputs), self._engine
+        return lambda: _call(engine, lambda *_: run(), inputs, outputs)
+
+    def _targets(self, sources: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """Return the arrays to write: new ones where the engine cannot write the outputs."""
         states = {
             given
             for made, given in self._executable.in_place.items()
             if same_place(outputs[made], sources[given])
         }
-        others = [source for number, source in enumerate(inputs) if number not in states]
-        targets = [
+        others = [source for number, source in enumerate(sources) if number not in states]
+        return [
             target if _is_plain(target) and not overlaps else new_array(target.shape, target.dtype)
             for target, overlaps in zip(outputs, may_overlap(outputs, others), strict=True)
         ]
-        _call(self._engine, self._executable.run, sources, targets)
-        for target, written in zip(outputs, targets, strict=True):
-            if written is not target:
-                np.copyto(target, written)
 
     def new_results(self, inputs: Sequence[Array], ends: OutputSpecs) -> Sequence[Array]:
         """Run the wrapped executable, which allocates the outputs."""

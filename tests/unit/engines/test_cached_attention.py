@@ -173,3 +173,38 @@ def test_other_readers_of_a_cache_see_all_its_rows(ort: MLContext) -> None:
     graph = case.built(ort)
     made = executable(graph, given, ort)
     assert not getattr(made, "_executable", made).in_place
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference", "openvino"])
+def test_bound_arrays_are_read_and_written_each_time(
+    engine: str, request: pytest.FixtureRequest, reference: MLContext
+) -> None:
+    pytest.importorskip({"reference": "numpy"}.get(engine, engine))
+    case = CASES["several rows"]
+    with ml.create_context_sync(engine=engine) as context:
+        graph, other = case.built(context), case.built(reference)
+        given = arguments(3, 2, True, [3, 0, 5])
+        made = executable(graph, given, context)
+        outputs = [np.empty((3, 2, HEADS * SIZE), np.float32), given["keys"], given["values"]]
+        run = made.bind([given[name] for name in graph.inputs], outputs)
+        for turn in range(3):
+            following = arguments(3, 2, True, [turn, 1, 7 - turn], seed=turn)
+            for name in ("query", "key", "value", "starts"):
+                np.copyto(given[name], following[name])
+            wanted = MLExecution(reference).compute(other, given)
+            run()
+            for found, end in zip(outputs, wanted, strict=True):
+                np.testing.assert_allclose(found, wanted[end], rtol=1e-5, atol=2e-6)
+
+
+def test_arrays_that_an_engine_cannot_write_are_copied_when_bound(ort: MLContext) -> None:
+    case = CASES["several rows"]
+    graph, given = case.built(ort), arguments(3, 2, True, [3, 0, 5])
+    wanted = MLExecution(ort).compute(graph, given)
+    outputs = [np.empty((2, *wanted[end].shape), np.float32).swapaxes(0, 1) for end in wanted]
+    run = executable(graph, given, ort).bind(
+        [given[name] for name in graph.inputs], [each[:, 1] for each in outputs]
+    )
+    run()
+    for found, end in zip(outputs, wanted, strict=True):
+        np.testing.assert_allclose(found[:, 1], wanted[end], rtol=1e-5, atol=2e-6)

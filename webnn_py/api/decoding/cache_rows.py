@@ -38,6 +38,7 @@ class CacheRows:
 
     Attributes:
         keys: Number of keys of a row.
+        version: Number of times that the memory has changed.
     """
 
     def __init__(self, session: Session, layout: DecoderLayout, slots: int) -> None:
@@ -47,7 +48,7 @@ class CacheRows:
         self._tensors: list[MLTensor] = []
         self._exports = contextlib.ExitStack()
         self._graphs: dict[Hashable, MLGraph] = {}
-        self.keys = 0
+        self.keys = self.version = 0
         self._rows: list[Descriptor] = []
         self._memory: list[Any] = []
 
@@ -57,6 +58,7 @@ class CacheRows:
         for tensor in self._tensors:
             tensor.destroy()
         self._tensors, self._memory, self.keys = [], [], 0
+        self.version += 1
 
     def resize(self, keys: int, keep: bool = True) -> None:
         """Have room for so many keys in each row; `keep` copies those that there are."""
@@ -69,6 +71,7 @@ class CacheRows:
             for source, row, target in zip(before, rows, self._memory, strict=False):
                 self._extend(source, row, target, keys)
         self.keys = keys
+        self.version += 1
         exports.close()
         for tensor in tensors:
             tensor.destroy()

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.awaited import run_blocking
+from webnn_py.api.decoding.bound_steps import BoundSteps
 from webnn_py.api.decoding.cache_rows import CacheRows
 from webnn_py.api.decoding.layout import DecoderLayout
 from webnn_py.api.session import Session
@@ -103,6 +104,7 @@ class Scheduler:
         self._max_keys = layout.keys or -(-length // KEYS_STEP) * KEYS_STEP
         self._caches = CacheRows(session, layout, slots)
         self._caches.resize(layout.keys or min(MIN_KEYS, self._max_keys))
+        self._steps = BoundSteps(session, layout, self._caches)
         self._lengths = np.zeros(slots, np.int64)
         self._messages: deque[Callable[[], None]] = deque()
         self._queue: deque[Row] = deque()  # rows that wait for a slot
@@ -285,20 +287,31 @@ class Scheduler:
         self._has_read(row, count, self._logits(row.slot, ids)[0])
 
     def _logits(self, first: int, ids: Array) -> Array:
-        """Read tokens of consecutive rows; return the logits after the last token of each."""
+        """Read tokens of consecutive rows; return the logits after the last token of each.
+
+        The next step may overwrite them.
+        """
         layout, (count, new) = self._layout, ids.shape
         self._make_room(int(max(self._lengths.max() + 1, self._lengths[first] + new)))
         keys = self._caches.keys
         # Rows that take no part get a token behind their last one, which counts for nothing.
         lengths = np.minimum(self._lengths[first : first + count], min(keys, self._length) - new)
-        sources, targets = self._caches.at(first, count)
         inputs: dict[str, Any] = layout.inputs(ids, lengths, keys)
+        if self._is_device:
+            made = self._on_device(first, count, inputs)
+        else:
+            made = self._steps.logits(first, inputs, (count, new))
+        logits = np.asarray(made, np.float32)
+        return logits[:, -1] if logits.ndim == 3 else logits
+
+    def _on_device(self, first: int, count: int, inputs: dict[str, Any]) -> Any:
+        """Run a step on the device; return its logits."""
+        layout = self._layout
+        sources, targets = self._caches.at(first, count)
         outputs: dict[str, Any] = {}
         for (name, following), source, target in zip(layout.caches, sources, targets, strict=True):
             inputs[name], outputs[following] = source, target
-        made = run_blocking(self._session, layout.graph, inputs, outputs)[layout.logits]
-        logits = np.asarray(made, np.float32)
-        return logits[:, -1] if logits.ndim == 3 else logits
+        return run_blocking(self._session, layout.graph, inputs, outputs)[layout.logits]
 
     def _make_room(self, needed: int) -> None:
         """Have room for so many keys in each row, if the graph leaves their number open."""

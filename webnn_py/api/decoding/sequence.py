@@ -15,6 +15,7 @@ from webnn_py.core.completion import Completion, check_interrupts_nothing, check
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
+from webnn_py.ir import Array
 
 
 class TokenLimits:
@@ -214,17 +215,17 @@ class MLSequence(Unpicklable, Suggesting):
         scheduler, row = self._scheduler, self._row
 
         def begin() -> None:
-            row.read(read, done.set_result, done.set_exception)
+            row.read(read, lambda logits: done.set_result(logits.copy()), done.set_exception)
             scheduler.admit(row)
 
         scheduler.send(begin)
         return done, read
 
-    def _end(self, read: Sequence[int], logits: Any) -> np.ndarray[Any, Any]:
+    def _end(self, read: Sequence[int], logits: Array) -> Array:
         with self._lock:
             self._tokens += read
             self._busy = False
-        return np.array(logits)
+        return logits
 
     def _drop(self) -> None:
         """Drop a feed that failed or was cancelled."""
