@@ -195,6 +195,10 @@ class MLDimension:
 
     def _decide(self, other: Any, relation: str, excess: Callable[[Any, Any], Any]) -> bool:
         """Decide a comparison that holds where `excess` is at least 0, for all sizes."""
+        if type(other) is int:  # mostly decided without a new polynomial
+            ends = [excess(end, other) for end in self.bounds]
+            if min(ends) >= 0 or max(ends) < 0:
+                return min(ends) >= 0
         if polynomial_of(other) is None:
             return NotImplemented  # type: ignore[no-any-return]
         over = excess(self, other)
