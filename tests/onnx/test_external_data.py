@@ -12,7 +12,7 @@ from onnx import helper
 
 from tests.onnx.models import model
 from tests.onnx.test_importer import computed
-from webnn_py import DataError, MLContext
+from webnn_py import DataError, MLContext, MLExecution
 from webnn_py.onnx import load
 
 node = helper.make_node
@@ -30,6 +30,26 @@ def test_external_data(cpu: MLContext, tmp_path: Path) -> None:
     (tmp_path / "w.bin").unlink()
     with pytest.raises(DataError, match="external data"):
         load(tmp_path / "m.onnx", cpu)
+
+
+def test_large_external_data(cpu: MLContext, tmp_path: Path) -> None:
+    """A graph keeps its weights when the file changes behind it."""
+    weights = np.random.default_rng(0).normal(size=(300, 1000)).astype(np.float32)
+    made = model([node("Add", ["x", "w"], ["y"])], {"x": [1000]}, ["y"], {"w": weights})
+    path, data, x = tmp_path / "m.onnx", tmp_path / "w.bin", np.ones(1000, np.float32)
+    onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    whole = data.read_bytes()
+    graph = load(path, cpu)
+    data.write_bytes(bytes(len(whole)))
+    np.testing.assert_array_equal(MLExecution(cpu).compute(graph, {"x": x})["y"], weights + 1)
+    data.write_bytes(whole[:-4])
+    with pytest.raises(DataError, match="'w': its external data cannot be read"):
+        load(path, cpu)
+    (tmp_path / "elsewhere").mkdir()
+    data.rename(tmp_path / "elsewhere/w.bin")
+    data.symlink_to("/etc/hostname")
+    with pytest.raises(DataError, match="'w'"):
+        load(path, cpu)
 
 
 def test_external_data_behind_links(cpu: MLContext, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ class MLDimension:
         if type(other) is int:  # mostly decided without a new polynomial
             ends = [excess(end, other) for end in self.bounds]
             if min(ends) >= 0 or max(ends) < 0:
-                return min(ends) >= 0
+                return bool(min(ends) >= 0)
         if polynomial_of(other) is None:
             return NotImplemented  # type: ignore[no-any-return]
         over = excess(self, other)

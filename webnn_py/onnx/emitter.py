@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -22,6 +22,8 @@ from webnn_py.onnx.tensor import (
     refuse,
 )
 from webnn_py.ops.operand import MLOperand
+
+T = TypeVar("T")
 
 BOOL = onnx.TensorProto.BOOL
 MAX_MADE = 1 << 22
@@ -63,6 +65,19 @@ class Emitter:
         self.label = ""
         self.outputs: list[bool] = []
         self._made = 0
+        self._shared: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the result of `make` for this key, which nodes of the model share.
+
+        Args:
+            key: Names what is made, with the tensors that it is made from.
+            make: Emits it for the first node that asks.
+        """
+        if key not in self._shared:
+            self._shared[key] = make()
+        made: T = self._shared[key]
+        return made
 
     def affords(self, count: int, most: int = MAX_MADE) -> bool:
         """Return whether a node may generate `count` elements at import; if so, count them.

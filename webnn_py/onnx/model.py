@@ -31,6 +31,8 @@ READERS = 4
 """Number of threads that read a model's weights in advance."""
 WORTH_A_THREAD = 1 << 18
 """Smallest weight, in bytes, that a thread reads in advance."""
+MIN_MAPPED_BYTES = 1 << 20
+"""Smallest external data that is mapped rather than read."""
 ZEROS_PER_VALUE = 128
 """Elements of a sparse tensor per stored value that do not count towards the import limit."""
 _BITS = {
@@ -69,6 +71,8 @@ class Model:
         self.parts: dict[Place, bytes] | None = None
         self.reads_elsewhere = False
         self._source = source
+        self._mappings: dict[Path, mmap.mmap] = {}  # of files with external data
+        self._homes: dict[str, tuple[str, str]] = {}  # folder and name there by location
         cut_out: frozenset[Place] = frozenset()
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
@@ -149,6 +153,9 @@ class Model:
         except (OSError, ValueError) as error:
             raise DataError(f"{title}: its contents cannot be read: {error}") from error
         if tensor.data_location == EXTERNAL:
+            mapped = self._mapped(tensor, title)
+            if mapped is not None:
+                return mapped
             tensor = self._external(tensor, title)
         _check_length(tensor, title)
         try:
@@ -257,8 +264,37 @@ class Model:
             file.seek(first)
             return file.read(count)
 
+    def _mapped(self, tensor: Any, title: str) -> Array | None:
+        """Return large external data as a view of its file, which saves copies; None for other."""
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        length, offset = (entries.get(key, "0") for key in ("length", "offset"))
+        is_plain = (
+            tensor.data_type not in _BITS
+            and entries.get("location")
+            and length.isdecimal()
+            and offset.isdecimal()
+        )
+        if not is_plain or int(length) < MIN_MAPPED_BYTES:
+            return None
+        _check_length(tensor, title, int(length))
+        first = onnx.TensorProto()
+        first.CopyFrom(tensor)
+        for entry in first.external_data:
+            if entry.key == "length":
+                entry.value = "1"
+        path = self._load_external(first, title)  # which checks it
+        if path not in self._mappings:
+            with open_regular(path) as file:
+                self._mappings[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        shape = tuple(tensor.dims)
+        try:
+            data = np.frombuffer(self._mappings[path], dtype, math.prod(shape), int(offset))
+        except ValueError as error:
+            raise DataError(f"{title}: its external data cannot be read: {error}") from error
+        return data.reshape(shape)
+
     def _external(self, tensor: Any, title: str) -> Any:
-        self.reads_elsewhere = True
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
         entries = {entry.key: entry.value for entry in copy.external_data}
@@ -273,13 +309,20 @@ class Model:
                     f"{title}: external_data gives the {key} {entries[key]!r}, expected a number of"
                     " bytes"
                 )
-        try:
-            folder = self._folder_of(copy)
-            external_data_helper.load_external_data_for_tensor(copy, folder)
-        except Exception as error:  # onnx raises several error types for bad paths
-            raise DataError(f"{title}: its external data cannot be read: {error}") from error
+        self._load_external(copy, title)
         copy.data_location = onnx.TensorProto.DEFAULT
         return copy
+
+    def _load_external(self, tensor: Any, title: str) -> Path:
+        """Load a tensor's external data into it; return the file's path."""
+        self.reads_elsewhere = True
+        try:
+            folder = self._folder_of(tensor)
+            path = Path(folder, *(e.value for e in tensor.external_data if e.key == "location"))
+            external_data_helper.load_external_data_for_tensor(tensor, folder)
+        except Exception as error:  # onnx raises several error types for bad paths
+            raise DataError(f"{title}: its external data cannot be read: {error}") from error
+        return path
 
     def _folder_of(self, tensor: Any) -> str:
         """Return the folder of external data, and rewrite its location relative to that folder.
@@ -289,6 +332,9 @@ class Model:
         as the Hugging Face Hub's use such links.
         """
         for entry in tensor.external_data:
+            if entry.key == "location" and entry.value in self._homes:
+                folder, entry.value = self._homes[entry.value]
+                return folder
             path = Path(entry.value)
             if entry.key != "location" or path.is_absolute() or ".." in path.parts:
                 continue
@@ -300,8 +346,10 @@ class Model:
                 check_regular(data, os.stat(data).st_mode)
             for home in homes:
                 if data.is_relative_to(home):
-                    entry.value = data.relative_to(home).as_posix()
-                    return str(home)
+                    found = str(home), data.relative_to(home).as_posix()
+                    self._homes[entry.value] = found
+                    entry.value = found[1]
+                    return found[0]
         return self.folder
 
 

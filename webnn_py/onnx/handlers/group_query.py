@@ -260,11 +260,17 @@ def group_query_attention(
             refuse(f"{key.shape[1]} keys for {new} queries")
         q = heads(g, query, num_heads)
         k, v = heads(g, key, kv_num_heads), heads(g, value, kv_num_heads)
-    cache = _cache(g, past_key, new, batch, seqlens_k, total_sequence_length)
+    before = 0 if past_key is None else past_key.shape[2]
+    of = seqlens_k, total_sequence_length, str((before, new, batch))  # of a layer as of all others
+    cache = g.once(
+        ("cache", *of), lambda: _cache(g, past_key, new, batch, seqlens_k, total_sequence_length)
+    )
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise BrokenModelError("do_rotary needs cos_cache and sin_cache")
-        positions = _positions(g, cache, position_ids)
+        positions = g.once(
+            ("positions", position_ids, *of), lambda: _positions(g, cache, position_ids)
+        )
         interleaved = bool(rotary_interleaved)
         q, k = (
             rotated(g, x, cos_cache, sin_cache, positions, interleaved=interleaved) for x in (q, k)
@@ -272,7 +278,12 @@ def group_query_attention(
     keys, values = _stored(g, cache, past_key, k), _stored(g, cache, past_value, v)
     if head_sink is None and smooth_softmax:
         head_sink = g.expand(g.constant(0, query), [num_heads])
-    options = _seen(g, cache, seqlens_k, batch, bool(causal), local_window_size)
+    options = dict(
+        g.once(
+            ("seen", causal, local_window_size, *of),
+            lambda: _seen(g, cache, seqlens_k, batch, bool(causal), local_window_size),
+        )
+    )
     made_keys, made_values, mask = keys, values, attention_bias
     if head_sink is not None:
         if options.pop("window", None) is not None:  # it would hide the sink
