@@ -10,7 +10,7 @@ import numpy as np
 
 from webnn_py.api.descriptor import split
 from webnn_py.api.session import Session
-from webnn_py.api.tensor import MLTensor
+from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_checks import own_memory
 from webnn_py.api.tensor_memory import TensorMemory, mark_failed, run_on_tensors
 from webnn_py.core import convert, dtypes
@@ -27,7 +27,8 @@ from webnn_py.core.errors import (
 )
 from webnn_py.core.messages import describe_error, type_name
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.ir import Array, Descriptor
+from webnn_py.engines.device import CommandQueue
+from webnn_py.ir import Array, Descriptor, Shape
 from webnn_py.memory import host_arrays
 from webnn_py.ordering.operation import Operation, Run, wait_in_order
 from webnn_py.ordering.timeline import TimelinePoint
@@ -47,6 +48,16 @@ def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool])
             raise NotSupportedError("exportable tensors need a GPU context")
     with session.queue.loss():
         storage = session.queue.allocate(descriptor)
+    return MLTensor(TensorMemory(session, descriptor, storage), **flags)
+
+
+def part(tensor: MLTensor, offset: int, shape: Shape) -> MLTensor:
+    """Return a tensor over a part of another one's memory on a device, from a byte on."""
+    memory = memory_of(tensor, "part")
+    session, descriptor = memory.session, Descriptor(tensor.data_type, shape)
+    assert isinstance(session.queue, CommandQueue)
+    storage = session.queue.part(memory.current, offset, descriptor.byte_length)
+    flags = {"readable": tensor.readable, "writable": tensor.writable}
     return MLTensor(TensorMemory(session, descriptor, storage), **flags)
 
 

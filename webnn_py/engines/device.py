@@ -187,6 +187,10 @@ class CommandQueue(Queue):
         """Allow command buffers to be submitted again after a failed submission."""
 
     @abstractmethod
+    def part(self, storage: Any, offset: int, size: int) -> Any:
+        """Return the storage of a part of a tensor, in bytes; the offset suits a binding."""
+
+    @abstractmethod
     def rent(self, storage: Any) -> Rent:
         """Rent out a tensor's buffer to the user."""
 

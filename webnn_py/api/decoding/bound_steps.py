@@ -73,11 +73,12 @@ class BoundSteps:
     def _bound(self, executables: Any, first: int, given: Mapping[str, Array], count: int) -> _Step:
         layout = self._layout
         arrays = {name: array.copy() for name, array in given.items()}
-        sources, targets = self._caches.at(first, count)
         inputs: dict[str, Any] = dict(arrays)
         outputs: dict[str, Any] = {}
-        for (name, following), source, target in zip(layout.caches, sources, targets, strict=True):
-            inputs[name], outputs[following] = source, target
+        for (name, following), rows in zip(
+            layout.caches, self._caches.at(first, count), strict=True
+        ):
+            inputs[name] = outputs[following] = rows
         signature, sizes = compiled_of(layout.graph).fixed(inputs)
         executable = executables.get(sizes).executable
         assert isinstance(executable, HostExecutable)

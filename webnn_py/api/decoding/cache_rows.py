@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
 from webnn_py.api import tensor_operations
-from webnn_py.api.awaited import run_blocking
 from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.api.context import MLContext
 from webnn_py.api.decoding.layout import DecoderLayout
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
-from webnn_py.api.tensor import MLTensor, memory_of
-from webnn_py.api.tensor_memory import Export
+from webnn_py.api.tensor import MLTensor
 from webnn_py.core import dtypes
 from webnn_py.core.dtypes import MLOperandDataType
-from webnn_py.ir import Descriptor, Shape
+from webnn_py.ir import Array, Descriptor, Shape
 from webnn_py.memory.allocation import aligned_array
 from webnn_py.ops.operand import MLOperand
 
 
 class CacheRows:
-    """Memory of the caches: arrays on a CPU context, exported tensors on a GPU context.
+    """Memory of the caches: arrays on a CPU context, tensors on a GPU context.
 
     Runs read and write consecutive rows in place, so that inactive rows cost nothing. All rows
     have the same number of keys, which grows with the longest text, if the graph leaves it open:
@@ -45,26 +43,28 @@ class CacheRows:
         self._session = session
         self._layout = layout
         self._slots = slots
-        self._tensors: list[MLTensor] = []
-        self._exports = contextlib.ExitStack()
         self._graphs: dict[Hashable, MLGraph] = {}
         self.keys = self.version = 0
         self._rows: list[Descriptor] = []
         self._memory: list[Any] = []
+        self._parts: dict[tuple[int, int], list[MLTensor]] = {}
 
     def release(self) -> None:
         """Release the memory."""
-        self._exports.close()
-        for tensor in self._tensors:
-            tensor.destroy()
-        self._tensors, self._memory, self.keys = [], [], 0
+        self._destroy(self._memory)
+        self._memory, self.keys = [], 0
         self.version += 1
+
+    def _destroy(self, memory: list[Any]) -> None:
+        """Destroy tensors and their parts."""
+        for tensor in itertools.chain(memory, *self._parts.values()):
+            if isinstance(tensor, MLTensor):
+                tensor.destroy()
+        self._parts.clear()
 
     def resize(self, keys: int, keep: bool = True) -> None:
         """Have room for so many keys in each row; `keep` copies those that there are."""
         before, rows = self._memory, self._rows
-        exports, tensors = self._exports, self._tensors
-        self._exports, self._tensors = contextlib.ExitStack(), []
         self._rows = self._layout.rows(keys)
         self._memory = [self._allocate(row) for row in self._rows]
         if keep:
@@ -72,18 +72,14 @@ class CacheRows:
                 self._extend(source, row, target, keys)
         self.keys = keys
         self.version += 1
-        exports.close()
-        for tensor in tensors:
-            tensor.destroy()
+        self._destroy(before)
 
     def _allocate(self, row: Descriptor) -> Any:
         shape = (self._slots, *row.shape)
         if self._session.device is None:
             return aligned_array(np.zeros, shape, dtypes.DTYPES[row.data_type].numpy)
-        flags = {"readable": False, "writable": False, "exportable": True}
-        tensor = tensor_operations.create(self._session, row.data_type, shape, flags)
-        self._tensors.append(tensor)
-        return self._exports.enter_context(Export(memory_of(tensor, "cache")))
+        flags = {"readable": False, "writable": False, "exportable": False}
+        return tensor_operations.create(self._session, row.data_type, shape, flags)
 
     def _extend(self, source: Any, row: Descriptor, target: Any, keys: int) -> None:
         """Copy all rows of a cache to one with more keys."""
@@ -97,23 +93,21 @@ class CacheRows:
 
         shape = (self._slots, *row.shape)
         graph = self._graph(("extend", row, keys), row.data_type, shape, extended)
-        read = {"resource": source, "dimensions": [*shape]}
-        run_blocking(self._session, graph, {"x": read}, {"y": target})
+        MLContext(self._session).dispatch(graph, {"x": source}, {"y": target})
 
-    def at(self, first: int, count: int) -> tuple[list[Any], list[Any]]:
-        """Return consecutive rows of each cache, as inputs and as outputs of a run."""
-        if self._session.device is None:
-            views = [memory[first : first + count] for memory in self._memory]
-            return views, views
-        places = []
-        for buffer, row in zip(self._memory, self._rows, strict=True):
-            size = row.byte_length
-            places.append({"buffer": buffer, "offset": first * size, "size": count * size})
-        shaped = [
-            {"resource": place, "dimensions": [count, *row.shape]}
-            for place, row in zip(places, self._rows, strict=True)
-        ]
-        return shaped, places
+    def at(self, first: int, count: int) -> list[Array]:
+        """Return consecutive rows of each cache on the host."""
+        return [memory[first : first + count] for memory in self._memory]
+
+    def tensors(self, first: int, count: int) -> list[MLTensor]:
+        """Return consecutive rows of each cache on a device."""
+        found = self._parts.get((first, count))
+        if found is None:
+            found = self._parts[first, count] = [
+                tensor_operations.part(tensor, first * row.byte_length, (count, *row.shape))
+                for tensor, row in zip(self._memory, self._rows, strict=True)
+            ]
+        return found
 
     def copy(self, source: int, target: int) -> None:
         """Copy a row of each cache to another row."""
@@ -121,11 +115,11 @@ class CacheRows:
             for memory in self._memory:
                 np.copyto(memory[target], memory[source])
             return
-        inputs, outputs = self.at(source, 1)[0], self.at(target, 1)[1]
-        for row, read, written in zip(self._rows, inputs, outputs, strict=True):
+        parts = zip(self._rows, self.tensors(source, 1), self.tensors(target, 1), strict=True)
+        for row, read, written in parts:
             shape = (1, *row.shape)
             graph = self._graph(("copy", row), row.data_type, shape, lambda b, x: b.identity(x))
-            run_blocking(self._session, graph, {"x": read}, {"y": written})
+            MLContext(self._session).dispatch(graph, {"x": read}, {"y": written})
 
     def _graph(
         self,

@@ -381,8 +381,8 @@ class _Client:
     def _join(self) -> tuple[TokenStream, Row]:
         scheduler = self._scheduler
         scheduler.check_open()
-        stream = TokenStream(scheduler.wake)
-        row = Row(is_ready=lambda: stream.has_room)
+        stream = TokenStream(scheduler.wake, scheduler.tokens_ahead)
+        row = Row(is_ready=lambda: stream.room > 0)
         generation = _Generation(scheduler, stream, row, self._prompt, self._most, self._stop)
 
         def begin() -> None:
@@ -424,23 +424,36 @@ class _Generation:
         self._left = left
         self._stop = stop
 
+    @property
+    def tokens_left(self) -> int:
+        """Return the number of tokens to generate at most."""
+        return self._left
+
+    @property
+    def room(self) -> int:
+        """Return the number of tokens that may be computed now."""
+        return self._stream.room
+
     def read(self, ids: Sequence[int], sampler: Sampler) -> None:
         """Have tokens read, and the next one chosen from their logits."""
         choose = functools.partial(self._choose, sampler)
-        self._row.read(ids, choose, self._fail)
+        self._row.read(ids, choose, self._fail, self if sampler.is_greedy else None)
 
     def _choose(self, sampler: Sampler, logits: Array) -> None:
         token = sampler.choose(logits, self._ids)
-        if token in self._stop:
-            self._end()
-            return
-        self._ids.append(token)
-        self._left -= 1
-        self._stream.put(token)
-        if self._left:
+        if self.take(token):
             self.read([token], sampler)
-        else:
-            self._end()
+
+    def take(self, token: int) -> bool:
+        """Take the next token; return whether another one is wanted."""
+        if token not in self._stop:
+            self._ids.append(token)
+            self._left -= 1
+            self._stream.put(token)
+            if self._left:
+                return True
+        self._end()
+        return False
 
     def _fail(self, error: BaseException) -> None:
         self._end(error)

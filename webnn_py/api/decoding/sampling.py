@@ -60,6 +60,13 @@ class Sampler:
         self._options = options
         self._random = np.random.default_rng(options.seed)
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether it takes the most likely token."""
+        options = self._options
+        changes = options.adjust is not None or options.repetition_penalty != 1
+        return options.temperature == 0 and not changes
+
     def choose(self, logits: Array, ids: Sequence[int]) -> int:
         """Return the next token.
 

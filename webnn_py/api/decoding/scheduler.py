@@ -16,14 +16,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
-from webnn_py.api.awaited import run_blocking
 from webnn_py.api.decoding.bound_steps import BoundSteps
 from webnn_py.api.decoding.cache_rows import CacheRows
+from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps, DeviceSteps
 from webnn_py.api.decoding.layout import DecoderLayout
+from webnn_py.api.decoding.token_stream import MAX_TOKENS_AHEAD
 from webnn_py.api.session import Session
 from webnn_py.core.errors import InvalidStateError, MLError, OperationError
 from webnn_py.core.workers import Workers
@@ -35,7 +37,24 @@ MIN_KEYS = 64
 """Keys of a row at first; the number doubles as texts grow."""
 KEYS_STEP = 32
 """Caches have a multiple of so many keys, so that their rows begin at offsets that GPUs bind."""
+MIN_STEPS = 2
+"""Steps that a device runs ahead at once while a row waits for a slot."""
 DESTROYED = "this MLDecoder is destroyed"
+
+
+class TokenTaker(Protocol):
+    """The generation of a row that takes the most likely token each time."""
+
+    @property
+    def tokens_left(self) -> int:
+        """Return the number of tokens that it takes at most."""
+
+    @property
+    def room(self) -> int:
+        """Return the number of tokens that may be computed now."""
+
+    def take(self, token: int) -> bool:
+        """Take the next token; return whether another one is wanted."""
 
 
 class Row:
@@ -47,6 +66,7 @@ class Row:
         pending: Tokens still to be read.
         on_logits: Called with the logits after the last pending token; None if nobody waits.
         on_error: Called with the error if that fails.
+        taker: Takes the most likely tokens instead of the logits, if that will do.
         is_ready: Whether the row may be read now.
         is_held: Whether a sequence holds the row for an unknown time.
     """
@@ -57,6 +77,7 @@ class Row:
         self.pending: deque[int] = deque()
         self.on_logits: Callable[[Array], None] | None = None
         self.on_error: Callable[[BaseException], None] = _ignore
+        self.taker: TokenTaker | None = None
         self.is_ready = is_ready
         self.is_held = is_held
 
@@ -65,10 +86,23 @@ class Row:
         ids: Sequence[int],
         on_logits: Callable[[Array], None],
         on_error: Callable[[BaseException], None],
+        taker: TokenTaker | None = None,
     ) -> None:
-        """Have tokens read; on the scheduler's thread."""
+        """Have tokens read; on the scheduler's thread.
+
+        Args:
+            ids: The tokens.
+            on_logits: As the attribute.
+            on_error: As the attribute.
+            taker: As the attribute.
+        """
         self.pending.extend(ids)
-        self.on_logits, self.on_error = on_logits, on_error
+        self.on_logits, self.on_error, self.taker = on_logits, on_error, taker
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether a device may choose the next tokens by itself."""
+        return self.taker is not None and len(self.pending) == 1
 
     def fail(self, error: BaseException) -> None:
         """Drop the pending tokens and report an error."""
@@ -79,11 +113,35 @@ class Row:
     def drop(self) -> None:
         """Drop the pending tokens and the callbacks, which may refer back to the row."""
         self.pending.clear()
-        self.on_logits, self.on_error = None, _ignore
+        self.on_logits, self.on_error, self.taker = None, _ignore, None
 
 
 def _ignore(error: BaseException) -> None:
     """Ignore the error: nobody waits."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    """Steps that a device runs ahead, for the same rows.
+
+    Attributes:
+        steps: The steps.
+        rows: The rows that take part, each with its place among those of the steps.
+        batches: Number of steps of each submission whose tokens are not read yet, and its half.
+    """
+
+    steps: AheadSteps
+    rows: list[tuple[Row, int]]
+    batches: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def is_of(self, rows: Sequence[Row]) -> bool:
+        """Return whether these are the rows that take part."""
+        return [row for row, _ in self.rows] == rows
+
+    @property
+    def steps_ahead(self) -> int:
+        """Return the number of steps whose tokens are not read yet."""
+        return sum(count for count, _ in self.batches)
 
 
 class Scheduler:
@@ -104,7 +162,11 @@ class Scheduler:
         self._max_keys = layout.keys or -(-length // KEYS_STEP) * KEYS_STEP
         self._caches = CacheRows(session, layout, slots)
         self._caches.resize(layout.keys or min(MIN_KEYS, self._max_keys))
-        self._steps = BoundSteps(session, layout, self._caches)
+        self._is_device = session.device is not None
+        kind = DeviceSteps if self._is_device else BoundSteps
+        self._steps: DeviceSteps | BoundSteps = kind(session, layout, self._caches)
+        self._flight: _Flight | None = None
+        self.tokens_ahead = MAX_TOKENS_AHEAD[session.device_type]
         self._lengths = np.zeros(slots, np.int64)
         self._messages: deque[Callable[[], None]] = deque()
         self._queue: deque[Row] = deque()  # rows that wait for a slot
@@ -113,7 +175,6 @@ class Scheduler:
         self._lock = threading.RLock()  # a finalizer may send a message meanwhile
         self._running = self._again = False
         self._closed: BaseException | None = None
-        self._is_device = session.device is not None
         self._thread = Workers("webnn-decoder")
         self._thread.begin()  # here, as an event loop may send the first message
         weakref.finalize(self, self._thread.finish).atexit = False
@@ -227,8 +288,14 @@ class Scheduler:
         most = None if self._layout.one_by_one else 1
         waiting = [row for row in self._rows if row.pending and row.is_ready()]
         steps = [row for row in waiting if most is None or len(row.pending) <= most]
+        if self._flight is not None and not self._flight.is_of(steps):
+            self._land()  # which may end rows, or make others wait
+            return True
         if steps:
-            self._try(steps, lambda: self._step(steps))
+            runs_ahead = self._is_device and len(steps) == len(waiting)
+            runs_ahead = runs_ahead and all(row.may_run_ahead for row in steps)
+            step = self._step_ahead if runs_ahead else self._step
+            self._try(steps, functools.partial(step, steps))
         prompt = next((row for row in waiting if row not in steps), None)
         if prompt is not None:
             self._try([prompt], functools.partial(self._piece, prompt))
@@ -253,6 +320,7 @@ class Scheduler:
         try:
             run()
         except BaseException as error:
+            self._flight = None
             for row in rows:
                 row.fail(error)
 
@@ -266,6 +334,85 @@ class Scheduler:
         logits = self._logits(first, ids)
         for row, slot in zip(rows, slots, strict=True):
             self._has_read(row, 1, logits[slot - first])
+
+    def _step_ahead(self, rows: Sequence[Row]) -> None:
+        """Have the device go on by itself, and take the tokens of an earlier submission.
+
+        While one submission runs, another one waits for the device, and no more: rows that come
+        wait for both.
+        """
+        if self._flight is None:
+            self._take_off(rows)
+        flight = self._flight
+        if flight is None:  # there is no room: the caches grow, or rows end
+            self._step(rows)
+            return
+        count = self._steps_to_submit(flight)
+        if count:
+            flight.batches.append((count, flight.steps.submit(count)))
+        if len(flight.batches) > 1 or not count:
+            self._take_tokens(flight)
+
+    def _take_off(self, rows: Sequence[Row]) -> None:
+        """Begin to run ahead with the tokens that rows have to read."""
+        slots = [row.slot for row in rows if row.slot is not None]
+        first, count = self._range(min(slots), max(slots) + 1)
+        keys = self._caches.keys
+        lengths = np.minimum(self._lengths[first : first + count], self._most_keys - 1)
+        ids, active = np.zeros([count, 1], np.int64), np.zeros(count, np.int64)
+        places = [slot - first for slot in slots]
+        for row, place in zip(rows, places, strict=True):
+            ids[place, 0], active[place] = row.pending[0], 1
+        given = self._layout.inputs(ids, lengths, keys)
+        assert isinstance(self._steps, DeviceSteps)
+        flight = _Flight(
+            self._steps.ahead(first, given, count), list(zip(rows, places, strict=True))
+        )
+        if self._steps_to_submit(flight):
+            flight.steps.begin(given, lengths, active)
+            self._flight = flight
+
+    @property
+    def _most_keys(self) -> int:
+        """Return the number of keys that a row has room for now."""
+        return min(self._caches.keys, self._length)
+
+    def _steps_to_submit(self, flight: _Flight) -> int:
+        """Return how many steps to submit next."""
+        ahead = flight.steps_ahead
+        takers = [row.taker for row, _ in flight.rows if row.taker is not None]
+        wanted = max(taker.tokens_left for taker in takers)
+        room = min(
+            *(self._most_keys - row.length for row, _ in flight.rows),
+            *(taker.room for taker in takers),
+        )
+        most = MAX_STEPS if len(flight.batches) < 2 else 0
+        if self._queue:  # a row that ends makes room for one that waits
+            most = min(most, MIN_STEPS)
+        return max(0, min(most, wanted - ahead, room - ahead))
+
+    def _take_tokens(self, flight: _Flight) -> None:
+        """Hand out the tokens of the oldest submission; surplus ones are dropped."""
+        count, half = flight.batches.popleft()
+        tokens = flight.steps.tokens(half, count)
+        for row, place in flight.rows:
+            taker = row.taker
+            for token in map(int, tokens[:, place]):
+                if taker is None or row.slot is None or row.taker is not taker:
+                    break  # the row has ended
+                row.length += 1
+                self._lengths[row.slot] = row.length
+                row.pending[0] = token
+                taker.take(token)
+        if not flight.batches:
+            self._flight = None
+
+    def _land(self) -> None:
+        """Take all tokens of the steps that run ahead."""
+        flight = self._flight
+        while self._flight is not None and flight is not None:
+            rows = [row for row, _ in flight.rows if row.taker is not None]
+            self._try(rows, functools.partial(self._take_tokens, flight))
 
     def _range(self, first: int, end: int) -> tuple[int, int]:
         """Return the first row and the number of rows of a run that has these rows.
@@ -297,21 +444,8 @@ class Scheduler:
         # Rows that take no part get a token behind their last one, which counts for nothing.
         lengths = np.minimum(self._lengths[first : first + count], min(keys, self._length) - new)
         inputs: dict[str, Any] = layout.inputs(ids, lengths, keys)
-        if self._is_device:
-            made = self._on_device(first, count, inputs)
-        else:
-            made = self._steps.logits(first, inputs, (count, new))
-        logits = np.asarray(made, np.float32)
+        logits = np.asarray(self._steps.logits(first, inputs, (count, new)), np.float32)
         return logits[:, -1] if logits.ndim == 3 else logits
-
-    def _on_device(self, first: int, count: int, inputs: dict[str, Any]) -> Any:
-        """Run a step on the device; return its logits."""
-        layout = self._layout
-        sources, targets = self._caches.at(first, count)
-        outputs: dict[str, Any] = {}
-        for (name, following), source, target in zip(layout.caches, sources, targets, strict=True):
-            inputs[name], outputs[following] = source, target
-        return run_blocking(self._session, layout.graph, inputs, outputs)[layout.logits]
 
     def _make_room(self, needed: int) -> None:
         """Have room for so many keys in each row, if the graph leaves their number open."""

@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 from webnn_py.core.completion import Completion
 
-MAX_TOKENS_AHEAD = 4
-"""Tokens that are computed before their client asks for them."""
+MIN_TOKENS_AHEAD = 4
+"""Tokens that are computed before their client asks for the first one."""
+MAX_TOKENS_AHEAD = {"cpu": MIN_TOKENS_AHEAD, "gpu": 32}
+"""The same for a client that has taken many. A GPU computes several at once."""
 
 
 class TokenStream:
@@ -17,10 +19,13 @@ class TokenStream:
 
     Args:
         resume: Called when a full queue has room again.
+        most: Tokens that are computed before their client asks for them.
     """
 
-    def __init__(self, resume: Callable[[], None]) -> None:
+    def __init__(self, resume: Callable[[], None], most: int) -> None:
         self._resume = resume
+        self._most = most
+        self._taken_count = 0
         self._tokens: deque[int] = deque()
         self._lock = threading.Lock()
         self._arrival: Completion[None] | None = None
@@ -28,9 +33,9 @@ class TokenStream:
         self._error: BaseException | None = None
 
     @property
-    def has_room(self) -> bool:
-        """Whether the next token may be computed."""
-        return len(self._tokens) < MAX_TOKENS_AHEAD
+    def room(self) -> int:
+        """Return the number of tokens that may be computed now."""
+        return min(self._most, MIN_TOKENS_AHEAD + self._taken_count) - len(self._tokens)
 
     def put(self, token: int) -> None:
         """Hand a token to the client."""
@@ -72,8 +77,9 @@ class TokenStream:
 
     def _taken(self) -> int | None:
         with self._lock:
-            was_full = not self.has_room
+            was_full = self.room <= 0
             token = self._tokens.popleft() if self._tokens else None
+            self._taken_count += token is not None
         if was_full:
             self._resume()
         if token is None and self._error is not None:

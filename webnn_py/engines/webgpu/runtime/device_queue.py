@@ -293,6 +293,10 @@ class DeviceQueue(CommandQueue):
         if failed is not None:
             raise caused_by("a submission that had waited for a timeline", failed)
 
+    def part(self, storage: Any, offset: int, size: int) -> Binding:
+        """Return a range of the tensor's buffer."""
+        return Binding(storage.buffer, storage.offset + offset, size)
+
     def rent(self, storage: Any) -> Rent:
         """Rent out a tensor's GPUBuffer to the user."""
         return Rent(storage.buffer, self.gpu.life)

@@ -1,0 +1,167 @@
+"""A decoder on a GPU runs several steps a submission, and gives the same tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.decoders import HEAD, OUTPUTS, decoder_by_hand, tokens_after
+from tests.onnx.decoder_models import made
+from webnn_py import MLContext, MLDecoder, MLGraph, MLGraphBuilder, OperationError
+from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps
+from webnn_py.onnx import load_decoder
+
+KEYS = 96
+PROMPTS = [[3, 1, 4], [5], [9, 2, 6, 5, 3], [11, 7], [1, 2, 3]]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of steps of each submission."""
+    counts: list[int] = []
+    submit = AheadSteps.submit
+
+    def counted(ahead: AheadSteps, count: int) -> int:
+        counts.append(count)
+        return submit(ahead, count)
+
+    monkeypatch.setattr(AheadSteps, "submit", counted)
+    return counts
+
+
+@pytest.mark.parametrize("batch", ["rows", 3, 1])
+def test_the_same_tokens(gpu: MLContext, batch: Any, steps: list[int]) -> None:
+    decoder = decoder_by_hand(gpu, batch=batch, keys=KEYS)
+    for prompt in PROMPTS:
+        found = list(decoder.generate_sync(prompt, max_tokens=60))
+        assert found == tokens_after(prompt, 60)
+    assert max(steps) == MAX_STEPS
+
+
+def test_until_the_caches_are_full(gpu: MLContext) -> None:
+    decoder = decoder_by_hand(gpu, keys=KEYS)
+    found = list(decoder.generate_sync([3, 1, 4]))
+    assert found == tokens_after([3, 1, 4], KEYS - 3 + 1)
+
+
+def test_stops_cut_the_surplus(gpu: MLContext, steps: list[int]) -> None:
+    decoder = decoder_by_hand(gpu, keys=KEYS)
+    whole = tokens_after(PROMPTS[0], 80)
+    for end in {*whole}:
+        wanted = whole[: whole.index(end)]
+        assert list(decoder.generate_sync(PROMPTS[0], stop=end, max_tokens=80)) == wanted
+    assert steps
+
+
+def test_many_clients_that_come_late_and_leave(gpu: MLContext, steps: list[int]) -> None:
+    decoder = decoder_by_hand(gpu, keys=KEYS, slots=4)
+
+    async def client(number: int) -> None:
+        prompt = [number % 7, number % 5, number % 3 + 1]
+        count = 10 + 7 * (number % 5)
+        found: list[int] = []
+        await asyncio.sleep(number % 4 * 0.02)
+        async for token in decoder.generate(prompt, max_tokens=count):
+            found.append(token)
+            if number % 3 == 0 and len(found) == 9:
+                break
+        wanted = tokens_after(prompt, count)
+        assert found == (wanted[:9] if number % 3 == 0 else wanted)
+
+    async def main() -> None:
+        await asyncio.gather(*map(client, range(16)))
+
+    asyncio.run(main())
+    assert steps
+
+
+def test_sampled_clients_beside_greedy_ones(gpu: MLContext) -> None:
+    decoder = decoder_by_hand(gpu, keys=KEYS)
+    options = {"temperature": 0.9, "top_k": 5, "seed": 7, "max_tokens": 30}
+    alone = list(decoder.generate_sync(PROMPTS[0], **options))
+
+    async def tokens(prompt: list[int], **given: Any) -> list[int]:
+        return [token async for token in decoder.generate(prompt, **given)]
+
+    async def main() -> list[list[int]]:
+        return await asyncio.gather(
+            tokens(PROMPTS[1], max_tokens=40), tokens(PROMPTS[0], **options)
+        )
+
+    assert asyncio.run(main()) == [tokens_after(PROMPTS[1], 40), alone]
+
+
+def test_a_sequence_between_generations(gpu: MLContext) -> None:
+    """Its keys are in the rows that steps ahead pass over."""
+    decoder = decoder_by_hand(gpu, keys=KEYS)
+    with decoder.sequence() as text:
+        text.feed_sync(PROMPTS[2])
+        running = decoder.generate_sync(PROMPTS[0], max_tokens=40)
+        found = [next(running) for _ in range(9)]
+        other = text.fork()
+        logits = text.feed_sync([8])
+        assert np.array_equal(other.feed_sync([8]), logits)
+        assert found + list(running) == tokens_after(PROMPTS[0], 40)
+        other.truncate(3)
+        list(decoder.generate_sync(PROMPTS[1], max_tokens=20))
+        np.testing.assert_allclose(other.feed_sync([*PROMPTS[2][3:], 8]), logits, 1e-5, 1e-5)
+        other.close()
+
+
+@pytest.mark.parametrize("kind", ["fused", "given"])
+def test_models(gpu: MLContext, kind: str, steps: list[int]) -> None:
+    model, oracle = made(kind)
+    decoder = load_decoder(model, gpu, length=64)
+    found = list(decoder.generate_sync([3, 1, 4], max_tokens=28))
+    assert found == oracle.tokens([3, 1, 4], 28)
+    assert steps
+
+
+def rows_in_place(context: MLContext, data_type: str) -> MLGraph:
+    """A decoder that scatters its keys into the cache, with lengths of a data type."""
+    b = MLGraphBuilder(context)
+    token = b.input("token", "int64", ["rows", 1])
+    before = b.input("before", data_type, ["rows"])
+    state = b.input("state", "float32", ["rows", 1, KEYS, 4])
+    table = np.random.default_rng(3).normal(size=(23, 4)).astype(np.float32)
+    rows = token.shape[0]
+    after = b.scatter_rows(
+        state, b.reshape(b.gather(b.constant(table), token), [rows, 1, 1, 4]), before
+    )
+    places = b.constant(np.arange(1, KEYS + 1, dtype=np.float32).reshape(1, 1, KEYS, 1))
+    total = b.reduce_sum(b.mul(after, b.sin(places)), axes=[1, 2])
+    return b.build_sync({"scores": b.matmul(b.sin(total), b.constant(HEAD)), "state after": after})
+
+
+@pytest.mark.parametrize("data_type", ["int32", "int64"])
+def test_caches_in_place(gpu: MLContext, cpu: MLContext, data_type: str) -> None:
+    found = []
+    for context in (gpu, cpu):
+        decoder = MLDecoder.from_graph(
+            rows_in_place(context, data_type),
+            inputs={"ids": "token", "lengths": "before", "caches": ["state"]},
+            outputs=OUTPUTS,
+            slots=2,
+        )
+        found.append([list(decoder.generate_sync(prompt, max_tokens=50)) for prompt in PROMPTS])
+    assert found[0] == found[1]
+
+
+def test_a_failure_ends_those_that_run_ahead(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = decoder_by_hand(gpu, keys=KEYS)
+
+    def fail(ahead: AheadSteps, half: int, count: int) -> Any:
+        raise OperationError("the device failed")
+
+    running = decoder.generate_sync(PROMPTS[0], max_tokens=50)
+    next(running)
+    monkeypatch.setattr(AheadSteps, "tokens", fail)
+    with pytest.raises(OperationError, match="the device failed"):
+        list(running)
+    monkeypatch.undo()
+    assert list(decoder.generate_sync(PROMPTS[0], max_tokens=20)) == tokens_after(PROMPTS[0], 20)
