@@ -374,9 +374,45 @@ def attention() -> Iterator[Case]:
         yield Case(f"{case}", case.apply, case.inputs(), settings)
 
 
+def attention_by_position() -> Iterator[Case]:
+    """Keys that are ignored by their position, and few rows with their keys in parts."""
+    for batch, rows, shared, keys, size, width, lengths, options in (
+        (4, 1, 1, 150, 64, 64, [70], {"scale": 1.0}),
+        (4, 3, 2, 150, 33, 6, [150, 70, 9, 90], {"causal": True}),
+        (4, 9, 2, 150, 250, 130, None, {"window": 40, "softcap": 1.5}),
+        (4, 3, 1, 150, 8, 8, None, {}),
+        (4, 20, 2, 150, 8, 8, None, {"causal": True, "window": 40}),
+        (4, 1, 4, 9000, 4, 4, None, {"window": 5000}),
+        (3, 1, 4, 40, 20, 7, None, {}),
+        (1, 15, 1, 70, 8, 8, None, {"causal": True}),
+    ):
+        inputs: dict[str, Array] = {
+            "query": numbers("query", (batch, 4, rows, size)),
+            "key": numbers("key", (batch, shared, keys, size)),
+            "value": numbers("value", (batch, shared, keys, width)),
+        }
+        if lengths is not None:
+            inputs["lengths"] = np.array(lengths, np.int32)
+
+        def apply(
+            b: MLGraphBuilder,
+            query: MLOperand,
+            key: MLOperand,
+            value: MLOperand,
+            lengths: MLOperand | None = None,
+            options: Any = options,
+        ) -> MLOperand:
+            return b.scaled_dot_product_attention(query, key, value, lengths=lengths, **options)
+
+        # There, the sums of all parts are too large for one binding.
+        settings = (*ALL, "gpu, in parts") if rows == 15 else ALL if keys < 1000 else ("gpu", "cpu")
+        yield Case(f"attention of {rows} rows, {keys} keys, {options}", apply, inputs, settings)
+
+
 CASES = [
     *sequences(),
     *attention(),
+    *attention_by_position(),
     *reductions(),
     *rows(),
     *positions(),

@@ -22,10 +22,12 @@ Applied = Callable[..., MLOperand]
 TOLERANCES = {"float32": 2e-5, "float16": 1e-2}
 
 
-@pytest.fixture(scope="module", params=["reference", "onnxruntime", "openvino", "gpu", "plain"])
+@pytest.fixture(
+    scope="module", params=["reference", "onnxruntime", "openvino", "gpu", "plain", "hardware"]
+)
 def context(request: pytest.FixtureRequest) -> MLContext:
     """A context of each engine, and one on a device with WebGPU's least."""
-    if request.param in ("reference", "gpu", "plain"):
+    if request.param in ("reference", "gpu", "plain", "hardware"):
         found: MLContext = request.getfixturevalue(request.param)
         return found
     pytest.importorskip(request.param)

@@ -8,11 +8,10 @@ from webnn_py import ml
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
-from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
+from webnn_py.engines.webgpu.compiler.legalize.legalize import has_own_operator, legalize
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.ir import Graph
+from webnn_py.ir import Graph, Node
 from webnn_py.passes import Target, optimize
 
 
@@ -29,8 +28,11 @@ def legalized(recipe: Graph, features: Features) -> Graph:
 
 def optimized(recipe: Graph, features: Features) -> Graph:
     """A graph after the passes alone."""
-    target = Target(lambda node: has_lowering(node.op) or is_sequence(node, features), evaluate)
-    return optimize(recipe, target)
+
+    def has_kernel(node: Node) -> bool:
+        return has_lowering(node.op) or has_own_operator(node, features)
+
+    return optimize(recipe, Target(has_kernel, evaluate))
 
 
 def kernels(what: Build, features: Features) -> list[Kernel]:

@@ -111,7 +111,7 @@ def features(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return Features(kind=request.param)
 
 
-NAMED_APART = {"scaled_dot_product_attention", "scatter_rows"}
+NAMED_APART = {"scatter_rows"}
 """Composites whose kernels for traced sizes name an index that those for fixed sizes repeat.
 
 What they compute for open sizes is compared with the reference in `tests/backend`.

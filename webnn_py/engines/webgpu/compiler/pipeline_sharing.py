@@ -34,8 +34,9 @@ _READS = {
 """For the type of a literal, the expression that reads it from a word."""
 
 _FIRST = PrivateVariable("wn_first", "u32")
-_SET_FIRST = "  wn_first = wn_groups.x >> 31u;\n"
-"""A 0 that drivers cannot fold.
+_SET_FIRST = "  let wn_own_first = wn_groups.x >> 31u;\n  wn_first = wn_own_first;\n"
+"""A 0 that drivers cannot fold, for functions. The entry point has its own: a private variable is
+not uniform, and loops with barriers must end alike for a workgroup.
 
 If a loop's bound lies at a constant index of a uniform buffer, lavapipe compiles the kernel for the
 value there, anew for each dispatch, which takes 1 to 40 ms.
@@ -212,9 +213,11 @@ def reading(kernel: Kernel, words: Mapping[Place, int], features: Features) -> K
     for place in sorted(words):
         code, piece = place
         literal, word = codes[code].literals[piece], words[place]
-        vector = f"wn_first + {word // 4}u" if hidden else f"{word // 4}u"
+        in_main = code == len(codes) - 1
+        first = f"wn_{'own_' if in_main else ''}first + " if hidden else ""
+        vector = f"{first}{word // 4}u"
         value = _READS[literal.type].format(f"numbers[{vector}].{'xyzw'[word % 4]}")
-        if code == len(codes) - 1:  # read before loops, as not every driver hoists the read
+        if in_main:  # read before loops, as not every driver hoists the read
             named[f"number{word}"] = value
             value = f"number{word}"
         texts[place] = value

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
-from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
+from webnn_py.engines.webgpu.compiler.legalize.legalize import has_own_operator
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.program_variant import Tables, VariantBuilder
 from webnn_py.engines.webgpu.program.needs import limits_of
@@ -137,4 +137,4 @@ class ProgramCompiler:
 
 
 def _has_kernel(node: Node) -> bool:
-    return has_lowering(node.op) or is_sequence(node, Features())
+    return has_lowering(node.op) or has_own_operator(node, Features())

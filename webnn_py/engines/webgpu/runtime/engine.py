@@ -95,9 +95,9 @@ class WebGPUEngine(DeviceEngine):
     def supports(self, node: Node) -> bool:
         """Whether the operator has a lowering; composites without one are decomposed."""
         from webnn_py.engines.webgpu.compiler.kernel_cache import lowered_operators
-        from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
+        from webnn_py.engines.webgpu.compiler.legalize.legalize import has_own_operator
 
-        return node.op in lowered_operators() or is_sequence(node, self.gpu.features)
+        return node.op in lowered_operators() or has_own_operator(node, self.gpu.features)
 
     def takes(self, value: object) -> bool:
         """Whether a value is a buffer, a binding, a texture, a view or a part of one."""

@@ -7,9 +7,6 @@ reaches memory.
 
 from __future__ import annotations
 
-import math
-
-from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.attention_tile import (
     ACROSS,
     DEPTH,
@@ -27,14 +24,18 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     place_in,
 )
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernels import attention_few_rows
 from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
     LOWEST_F32,
-    add_score,
-    add_vec4_load,
+    NEVER,
+    AttentionOperands,
+    Reduction,
+    tree,
 )
 from webnn_py.engines.webgpu.compiler.kernels.attention_subgroup import SubgroupAttention
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
+from webnn_py.engines.webgpu.compiler.legalize.attention import MIN_QUERY_ROWS
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
 from webnn_py.ir import Node
 
@@ -47,9 +48,13 @@ _VALUE4 = declared("value4")
 
 
 def emit(make: Make, node: Node) -> list[Kernel]:
-    """Return the kernel of a node of ATTENTION."""
+    """Return the kernels of a node of ATTENTION."""
     builder = make()
     features = builder.features
+    if node.output.shape[-2] < MIN_QUERY_ROWS:
+        kernels = attention_few_rows.emit(make, node)
+        if kernels is not None:
+            return kernels
     if (
         features.f16_matrix is not None
         and product_type(builder, node, *tuple(node.operands)[:3]) == "f16"
@@ -70,11 +75,10 @@ class _AttentionKernel:
 
     def __init__(self, builder: KernelBuilder, node: Node) -> None:
         self.builder, self.node = builder, node
-        self.queries, self.keys, self.values, *_ = node.operands
-        *self.batch, self.rows, self.width = node.output.shape
-        self.depth, self.columns = self.keys.shape[-2:]
-        self.batches = math.prod(self.batch)
-        self.compute = product_type(builder, node, self.queries, self.keys, self.values)
+        self.operands = operands = AttentionOperands(builder, node)
+        self.rows, self.width, self.batches = operands.rows, operands.width, operands.batches
+        self.depth, self.columns = operands.depth, operands.columns
+        self.compute = product_type(builder, node, operands.queries, operands.keys, operands.values)
         self.tile = tile = tile_for(node, self.compute, builder.features)
         # The depth in vec4s, in equal parts.
         fours = -(-self.depth // 4)
@@ -95,7 +99,7 @@ class _AttentionKernel:
         while self.chunk * self.value_vectors > self.held_vectors and self.chunk > self.shares:
             self.chunk //= 2
         self.held_vectors = max(self.held_vectors, self.chunk * self.value_vectors)
-        self.has_whole_tiles = not may_leave_remainder(self.columns, tile.columns * tile.teams)
+        self.may_end_early = operands.may_end_early(tile.columns * tile.teams)
 
     @property
     def vec4(self) -> str:
@@ -107,10 +111,8 @@ class _AttentionKernel:
         builder, tile = self.builder, self.tile
         builder.vector_out = builder.writes_vectors(self.width)
         emit_epilogue(builder, self.node)
-        add_vec4_load(builder, "query4", self.queries, self.batch, self.compute)
-        add_vec4_load(builder, "key4", self.keys, self.batch, self.compute, transposed=True)
-        add_vec4_load(builder, "value4", self.values, self.batch, self.compute)
-        add_score(builder, self.node)
+        self.operands.add_loads(self.compute)
+        self.operands.add_score()
         tiles = -(-self.rows // tile.rows)
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
@@ -119,20 +121,25 @@ class _AttentionKernel:
         first = f"tile * {u32(keys_per_iteration)}"
         if tile.teams > 1:
             first += f" + team * {u32(tile.columns)}"
+        last_row = f"min(first_row + {u32(tile.rows)}, {u32(self.rows)}) - {u32(1)}"
         lines = [
             f"  let place = {place};",
             f"  let batch = place / {divisor(tiles)};",
+            f"  let key_batch = {self.operands.key_batch};",
             f"  let first_row = place % {divisor(tiles)} * {u32(tile.rows)};",
+            *("  " + line for line in self.operands.load_length("batch")),
+            f"  let end = {self.operands.end_key(last_row)};",
             f"  let team = t / {divisor(TEAM)};",
             f"  let u = t % {divisor(TEAM)};",
             f"  let down = u / {divisor(ACROSS)};",
             f"  let across = u % {divisor(ACROSS)};",
             f"  let share = across / {divisor(self.across)};",
             f"  let lane = across % {divisor(self.across)};",
+            *("  " + line for line in self._bounds()),
             *(f"  var top{q} = vec4<f32>({LOWEST_F32});" for q in self._query_vectors),
             *(f"  var total{q} = vec4<f32>();" for q in self._query_vectors),
             *(f"  var sum{r}_{n} = vec4<f32>();" for r, n in self._sums()),
-            "  " + loop(f"for (var tile = 0u; tile < {u32(steps)}; tile++)", steps),
+            "  " + loop(self._tiles_head(steps, keys_per_iteration), steps),
             f"    let first = {first};",
             *("    " + line for line in self._tile()),
             f"  {END_LOOP}",
@@ -147,6 +154,29 @@ class _AttentionKernel:
         )
         entry = EntryPoint.of(tile.invocations, BY_WORKGROUP, lines, arrays)
         return builder.finish(self.node.op, entry, groups)
+
+    def _tiles_head(self, steps: int, keys: int) -> str:
+        """Return the head of the loop over tiles of keys, without those that no query sees."""
+        if not self.operands.what.is_bounded:
+            return f"for (var tile = 0u; tile < {u32(steps)}; tile++)"
+        begin = self.operands.first_key("first_row")
+        return f"for (var tile = {begin} / {divisor(keys)}; tile * {u32(keys)} < end; tile++)"
+
+    def _bounds(self) -> list[str]:
+        """Emit the rows of an invocation's queries, and their first and last keys as vec4s."""
+        each = u32(self.tile.each)
+        lines = [
+            f"let row{r} = min(first_row + down * {each} + {u32(r)}, {u32(self.rows - 1)});"
+            for r in range(self.tile.each)
+        ]
+        if self.may_end_early:
+            for q in self._query_vectors:
+                rows = [f"row{r}" for r in range(4 * q, 4 * q + 4)]
+                for name, bound in (("low", "first_key"), ("high", "end_key")):
+                    bounds = ", ".join(getattr(self.operands, bound)(row) for row in rows)
+                    lines.append(f"let {name}{q} = vec4<u32>({bounds});")
+            lines.append(f"let never = vec4<f32>({NEVER});")
+        return lines
 
     @property
     def _query_vectors(self) -> range:
@@ -168,18 +198,16 @@ class _AttentionKernel:
             "workgroupBarrier();",
         ]
 
-    def _over_row(self, operator: str, q: int) -> str:
+    def _over_row(self, operator: Reduction, q: int) -> str:
         """Combine the exchanged values of the invocations of a row."""
-        return _tree_reduction(
+        return tree(
             operator, [f"{_EXCHANGED}[{self._slot(f'{u32(n)}')[q]}]" for n in range(ACROSS)]
         )
 
-    def _over_teams(self, operator: str, q: int) -> str:
+    def _over_teams(self, operator: Reduction, q: int) -> str:
         """Combine the exchanged values of the teams."""
         teams = range(self.tile.teams)
-        return _tree_reduction(
-            operator, [f"{_EXCHANGED}[{self._slot(team=f'{u32(n)}')[q]}]" for n in teams]
-        )
+        return tree(operator, [f"{_EXCHANGED}[{self._slot(team=f'{u32(n)}')[q]}]" for n in teams])
 
     def _sums(self) -> list[tuple[int, int]]:
         """Index pairs of an invocation's sums: query, vec4 of the width."""
@@ -226,12 +254,13 @@ class _AttentionKernel:
         lines = ["workgroupBarrier();"]
 
         def load(source: str, threads: str, count: int, at: str, target: str) -> None:
+            matrix = "batch" if source == "query4" else "key_batch"
             size = TEAM if threads == "u" else tile.invocations
             for begin in range(0, count * self.part_vectors, size):
                 here = symbol(threads, size) + begin
                 item, four = here // self.part_vectors, here % self.part_vectors
                 wanted = part * self.part_vectors + four
-                value = f"{declared(source)}(batch, {at.format(item)}, {wanted.min(fours - 1)})"
+                value = f"{declared(source)}({matrix}, {at.format(item)}, {wanted.min(fours - 1)})"
                 if self.parts * self.part_vectors > fours:
                     value = f"select({self.vec4}(), {value}, {wanted} < {u32(fours)})"
                 place = target.format(item=item.enclosed, four=four.enclosed)
@@ -276,25 +305,23 @@ class _AttentionKernel:
     def _changed_scores(self) -> list[str]:
         """Apply the changes to the scores, as vec4s over queries, and share each key's maximum."""
         tile = self.tile
-        lines = [
-            f"let row{r} = min(first_row + down * {u32(tile.each)} + {u32(r)},"
-            f" {u32(self.rows - 1)});"
-            for r in range(tile.each)
-        ]
+        lines: list[str] = []
         for k in range(tile.keys):
             lines.append(f"let column{k} = first + across + {u32(k * ACROSS)};")
-            column = f"min(column{k}, {u32(self.columns - 1)})"
-            column = f"column{k}" if self.has_whole_tiles else column
+            column = f"column{k}"
+            if self.may_end_early:
+                column = f"min(column{k}, {u32(self.columns - 1)})"
             for q in self._query_vectors:
                 four = range(4 * q, 4 * q + 4)
                 each = ", ".join(f"{_SCORE}(batch, row{r}, {column}, s{r}_{k})" for r in four)
                 value = f"vec4<f32>({each})"
-                if not self.has_whole_tiles:
-                    inside = f"column{k} < {u32(self.columns)}"
-                    value = f"select(vec4<f32>({LOWEST_F32}), {value}, {inside})"
+                if self.may_end_early:
+                    at = f"vec4<u32>(column{k})"
+                    inside = self.operands.sees(at, f"low{q}", f"high{q}")
+                    value = f"select(never, {value}, {inside})"
                 lines.append(f"let c{k}_{q} = {value};")
         for q, slot in enumerate(self._slot()):
-            greatest = _tree_reduction("max", [f"c{k}_{q}" for k in range(tile.keys)])
+            greatest = tree("max", [f"c{k}_{q}" for k in range(tile.keys)])
             lines.append(f"{_EXCHANGED}[{slot}] = {greatest};")
         return lines
 
@@ -309,10 +336,7 @@ class _AttentionKernel:
                 f"top{q} = greatest{q};",
             ]
             for k in range(tile.keys):
-                value = f"exp(c{k}_{q} - greatest{q})"
-                if not self.has_whole_tiles:
-                    value = f"select(vec4<f32>(), {value}, column{k} < {u32(self.columns)})"
-                lines.append(f"let w{k}_{q} = {value};")
+                lines.append(f"let w{k}_{q} = exp(c{k}_{q} - greatest{q});")
                 stored = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
                 place = self._weight_index(f"across + {u32(k * ACROSS)}", q)
                 lines.append(f"{_WEIGHTS}[{place}] = {stored};")
@@ -339,11 +363,9 @@ class _AttentionKernel:
                 (here % self.value_vectors).min(self.value_vectors - 1),
             )
             column = f"first + {chunk * self.chunk + item}"
-            value = f"{_VALUE4}(batch, min({column}, {u32(self.columns - 1)}), {four})"
-            if (
-                not self.has_whole_tiles
-            ):  # infinite values beyond the end would give NaN at weight 0
-                value = f"select({self.vec4}(), {value}, {column} < {u32(self.columns)})"
+            value = f"{_VALUE4}(key_batch, min({column}, {u32(self.columns - 1)}), {four})"
+            if self.may_end_early:  # infinite values beyond the end would give NaN at weight 0
+                value = f"select({self.vec4}(), {value}, {column} < end)"
             put = f"{_HELD}[team * {u32(self.held_vectors)} + {here}] = {value};"
             if begin + TEAM > count:
                 put = f"if ({here} < {u32(count)}) {{ {put} }}"
@@ -402,7 +424,7 @@ class _AttentionKernel:
                     "workgroupBarrier();",
                     f"{_EXCHANGED}[t] = sum{r}_{n};",
                     "workgroupBarrier();",
-                    f"if (team + share == 0u) {{ sum{r}_{n} += {_tree_reduction('+', others)}; }}",
+                    f"if (team + share == 0u) {{ sum{r}_{n} += {tree('+', others)}; }}",
                 ]
             lines.append("if (team + share > 0u) { return; }")
         batch, row = symbol("batch", self.batches), symbol("row", self.rows)
@@ -412,7 +434,8 @@ class _AttentionKernel:
             lines.append(f"let row = {here};")
             for n in range(self.width_vectors):
                 four = symbol("lane", self.across) + n * self.across
-                lines.append(f"let result{n} = sum{r}_{n} / whole{r // 4}.{'xyzw'[r % 4]};")
+                quotient = self.operands.quotient(f"sum{r}_{n}", f"whole{r // 4}.{'xyzw'[r % 4]}")
+                lines.append(f"let result{n} = {quotient};")
                 lines += self._store_vector(
                     (batch * self.rows + row) * self.width, four, f"result{n}"
                 )
@@ -433,13 +456,3 @@ class _AttentionKernel:
             f"if ({four * 4 + n} < {u32(self.width)}) {{ {PUT}({place + n}, {value}.{lane}); }}"
             for n, lane in enumerate("xyzw")
         ]
-
-
-def _tree_reduction(operator: str, terms: list[str]) -> str:
-    """Combine all terms as a balanced tree, which shortens the chain of dependent operations."""
-    while len(terms) > 1:
-        pairs = zip(terms[::2], terms[1::2], strict=False)
-        odd = terms[-1:] if len(terms) % 2 else []
-        joined = [f"max({a}, {b})" if operator == "max" else f"({a} + {b})" for a, b in pairs]
-        terms = [*joined, *odd]
-    return terms[0]

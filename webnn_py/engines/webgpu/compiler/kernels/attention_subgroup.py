@@ -12,11 +12,10 @@ workgroup memory. That is rare: a row keeps its maximum until a score exceeds it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from webnn_py.core.traced_queries import may_leave_remainder, sampled
-from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
+from webnn_py.core.traced_queries import sampled
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel import (
     BY_WORKGROUP,
     EntryPoint,
@@ -28,8 +27,8 @@ from webnn_py.engines.webgpu.compiler.kernel import (
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
     LOWEST_F32,
-    add_score,
-    add_vec4_load,
+    NEVER,
+    AttentionOperands,
 )
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
@@ -76,10 +75,9 @@ class SubgroupAttention:
 
     def __init__(self, builder: KernelBuilder, node: Node, shape: MatrixShape) -> None:
         self.builder, self.node, self.shape = builder, node, shape
-        self.queries, self.keys, self.values, *_ = node.operands
-        *self.batch, self.rows, self.width = node.output.shape
-        self.depth, self.columns = self.keys.shape[-2:]
-        self.batches = math.prod(self.batch)
+        self.operands = operands = AttentionOperands(builder, node)
+        self.rows, self.width, self.batches = operands.rows, operands.width, operands.batches
+        self.depth, self.columns = operands.depth, operands.columns
         self.deep = _up(self.depth, shape.k)
         self.wide = _up(self.width, shape.n)
         is_small = max(self.deep, self.wide) <= MAX_SIZE_OF_TWO_BLOCKS
@@ -89,7 +87,7 @@ class SubgroupAttention:
         self.subgroups = self._choose_subgroups()
         self.invocations = self.subgroups * shape.invocations
         self.tile_rows = self.subgroups * self.own_rows
-        self.has_whole_tiles = not may_leave_remainder(self.columns, KEYS)
+        self.may_end_early = operands.may_end_early(KEYS)
 
     def _choose_subgroups(self) -> int:
         """Return the subgroups of a workgroup: fewer where there are few rows."""
@@ -132,31 +130,36 @@ class SubgroupAttention:
         builder = self.builder
         builder.vector_out = builder.writes_vectors(self.width)
         emit_epilogue(builder, self.node)
-        add_vec4_load(builder, "query4", self.queries, self.batch, "f16")
-        add_vec4_load(builder, "key4", self.keys, self.batch, "f16", transposed=True)
-        add_vec4_load(builder, "value4", self.values, self.batch, "f16")
-        add_score(builder, self.node)
+        self.operands.add_loads("f16")
+        self.operands.add_score()
         tiles = -(-self.rows // self.tile_rows)
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
         steps = -(-self.columns // KEYS)
+        last_row = f"min(first_row + {u32(self.tile_rows)}, {u32(self.rows)}) - {u32(1)}"
         lane = symbol("lane", self.shape.invocations)
         lines = [
             f"let place = {place};",
             f"let batch = place / {divisor(tiles)};",
             f"let first_row = place % {divisor(tiles)} * {u32(self.tile_rows)};",
+            f"let key_batch = {self.operands.key_batch};",
+            *self.operands.load_length("batch"),
+            f"let end = {self.operands.end_key(last_row)};",
+            f"let first_tile = {self.operands.first_key('first_row')} / {divisor(KEYS)};",
+            f"let end_tile = (end + {u32(KEYS - 1)}) / {divisor(KEYS)};",
             f"let subgroup = t / {divisor(self.shape.invocations)};",
             f"let lane = t % {divisor(self.shape.invocations)};",
             f"let own = subgroup * {u32(self.own_rows)} + {lane // self.lanes};",
             f"let part = {lane % self.lanes};",
             f"let row = min(first_row + own, {u32(self.rows - 1)});",
+            *self._bounds(),
             f"var top = {LOWEST_F32};",
             "var total = 0.0;",
             *(f"var sum{i}_{j}: {self._result};" for i, j in self._sums),
             *self._load_queries(),
             *(f"var {name}: vec4<f16>;" for name, _ in self._loads()),
-            *self._load_tile(constant(0)),
-            loop(f"for (var tile = 0u; tile < {u32(steps)}; tile++)", steps),
+            *self._load_tile(symbol("first_tile", steps) * KEYS),
+            loop("for (var tile = first_tile; tile < end_tile; tile++)", steps),
             *self._tile(steps),
             END_LOOP,
             *self._finish(),
@@ -169,6 +172,16 @@ class SubgroupAttention:
             features=frozenset({"chromium-experimental-subgroup-matrix"}),
         )
         return builder.finish(self.node.op, entry, groups)
+
+    def _bounds(self) -> list[str]:
+        """Emit the first and the last key that this invocation's query sees."""
+        if not self.may_end_early:
+            return []
+        return [
+            f"let low = vec4<u32>({self.operands.first_key('row')});",
+            f"let high = vec4<u32>({self.operands.end_key('row')});",
+            f"let never = vec4<f32>({NEVER});",
+        ]
 
     # Matrices
 
@@ -244,11 +257,11 @@ class SubgroupAttention:
             size, whole = (self.deep, self.depth) if is_keys else (self.wide, self.width)
             key, four = first + number // (size // 4), number % (size // 4)
             function = "key4" if is_keys else "value4"
-            at = str(key) if self.has_whole_tiles else f"min({key}, {u32(self.columns - 1)})"
-            value = _padded(f"{declared(function)}(batch, {at}, {{}})", four, -(-whole // 4))
-            if not is_keys and not self.has_whole_tiles:
+            at = f"min({key}, {u32(self.columns - 1)})" if self.may_end_early else str(key)
+            value = _padded(f"{declared(function)}(key_batch, {at}, {{}})", four, -(-whole // 4))
+            if not is_keys and self.may_end_early:
                 # Infinite values beyond the end would give NaN at weight 0.
-                value = f"select(vec4<f16>(), {value}, {key} < {u32(self.columns)})"
+                value = f"select(vec4<f16>(), {value}, {key} < end)"
             lines.append(f"{guard}{{ {name} = {value}; }}")
         return lines
 
@@ -269,7 +282,7 @@ class SubgroupAttention:
         return [
             *self._share_tile(),
             "workgroupBarrier();",
-            f"if (tile < {u32(steps - 1)}) {{",
+            f"if (tile + {u32(1)} < end_tile) {{",
             *self._load_tile(following),
             "}",
             *self._score_products(),
@@ -310,15 +323,15 @@ class SubgroupAttention:
         for four in range(fours):
             each = []
             for n in range(4):
-                column = f"first + {u32(4 * four + n)}"
-                at = column if self.has_whole_tiles else f"min({column}, {u32(self.columns - 1)})"
+                at = f"first + {u32(4 * four + n)}"
+                if self.may_end_early:
+                    at = f"min({at}, {u32(self.columns - 1)})"
                 each.append(f"{_SCORE}(batch, row, {at}, s{four}.{'xyzw'[n]})")
             value = f"vec4<f32>({', '.join(each)})"
-            if not self.has_whole_tiles:
-                inside = ", ".join(
-                    f"first + {u32(4 * four + n)} < {u32(self.columns)}" for n in range(4)
-                )
-                value = f"select(vec4<f32>({LOWEST_F32}), {value}, vec4<bool>({inside}))"
+            if self.may_end_early:
+                columns = ", ".join(f"first + {u32(4 * four + n)}" for n in range(4))
+                inside = self.operands.sees(f"vec4<u32>({columns})", "low", "high")
+                value = f"select(never, {value}, {inside})"
             lines += [f"let s{four} = {_SCORES}[here + {u32(four)}];", f"let c{four} = {value};"]
         greatest = "c0"
         for four in range(1, fours):
@@ -341,10 +354,6 @@ class SubgroupAttention:
             for part in range(1, self.lanes):
                 value = f"select({value}, c{four + part * own}, part == {u32(part)})"
             weight = f"exp({value} - top)"
-            if not self.has_whole_tiles:
-                at = f"first + part * {u32(4 * own)} + {u32(4 * four)}"
-                inside = ", ".join(f"{at} + {u32(n)} < {u32(self.columns)}" for n in range(4))
-                weight = f"select(vec4<f32>(), {weight}, vec4<bool>({inside}))"
             # The sum is of the rounded weights, which multiply the values.
             lines += [
                 f"let w{four} = vec4<f16>({weight});",
@@ -416,7 +425,8 @@ class SubgroupAttention:
             for task, guard in self._tasks(self.tile_rows * fours):
                 item, four = task // fours, task % fours
                 parts = (f"{_TOTALS}[{item * self.lanes + n}]" for n in range(self.lanes))
-                value = f"{_SCORES}[{item * self._score_stride + four}] / ({' + '.join(parts)})"
+                total = f"({' + '.join(parts)})"
+                value = self.operands.quotient("sum", total)
                 here = symbol("here_row", self.rows)
                 at = four * 4 + first
                 base = (symbol("batch", self.batches) * self.rows + here) * self.width
@@ -427,6 +437,7 @@ class SubgroupAttention:
                     f"{guard}{{",
                     f"let here_row = first_row + {item};",
                     f"if ({inside}) {{",
+                    f"let sum = {_SCORES}[{item * self._score_stride + four}];",
                     f"let value = {value};",
                     *self._put(base + at, at),
                     "}",

@@ -64,6 +64,9 @@ def strided_view(
         return None
     operand = next(node.operands)
     inner = strided_view(builder, operand, source)
+    if inner is not None and node.op == "transpose":
+        steps = tuple(inner.strides[axis] for axis in node.attrs["permutation"])
+        return Strided(inner.stored, steps, inner.offset)
     if inner is None or not inner.is_row_major(operand):
         return None
     if node.op == "reshape":

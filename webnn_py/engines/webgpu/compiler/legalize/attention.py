@@ -1,29 +1,34 @@
 """Attention as one node: softmax(changed(q · kᵀ)) · v, without a stored score matrix.
 
-A node of the operator `ATTENTION` replaces the second matrix product and has its output. It exists
-between `legalize` and the kernels only; `op_traits` tells fusion about it.
+A node of the operator `ATTENTION` replaces `scaled_dot_product_attention`, or the second matrix
+product of an attention that is spelled out. It exists between `legalize` and the kernels only;
+`op_traits` tells fusion about it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.core.traced_queries import require_below, sampled
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
+from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand, value_of
 from webnn_py.passes.rewrite import Rewriter
 
 ATTENTION = "attention"
 """Operands: queries [..., rows, depth], keys [..., depth, columns], values [..., columns, width],
-then the operands of `Attention.changes`. Attributes: see `Attention`."""
+then the operands of `Attention.changes`, then the lengths. Attributes: see `Attention`."""
+
+COMPOSITE = "scaled_dot_product_attention"
 
 MIN_QUERY_ROWS = 16
-"""Fewer query rows leave most of a workgroup idle; they get separate products."""
+"""Fewer query rows leave most of a tile empty; `attention_few_rows` has the kernel for them."""
 
 MIN_KEYS = 16
 """Fewer keys get separate products."""
@@ -31,7 +36,7 @@ MIN_KEYS = 16
 MAX_KEYS_ALWAYS_FUSED = 224
 """Up to this many keys one kernel beats three, whatever the other sizes are."""
 
-MAX_KEYS = 1 << 14
+MAX_KEYS = 1 << 16
 """Each invocation loops over all keys, so their number is bounded."""
 
 MAX_KEYS_PER_WORKGROUP = 2
@@ -55,18 +60,19 @@ class Change:
     """A change of all scores before the softmax.
 
     Attributes:
-        kind: "scale" multiplies by `number`. "add" adds an operand. "keep" writes `number` where a
-            boolean operand is false, "drop" where it is true.
+        kind: "scale" multiplies by `number`. "cap" bounds scores softly by `number`. "add" adds an
+            operand. "keep" writes `number` where a boolean operand is false, "drop" where it is
+            true.
         number: See `kind`.
     """
 
-    kind: Literal["scale", "add", "keep", "drop"]
+    kind: Literal["scale", "cap", "add", "keep", "drop"]
     number: float = 0.0
 
     @property
     def has_operand(self) -> bool:
         """Whether the change takes an operand."""
-        return self.kind != "scale"
+        return self.kind not in ("scale", "cap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,24 @@ class Attention:
 
     Attributes:
         changes: In the order of application; their operands follow the values in the same order.
+        group: Neighboring matrices of queries that share one of keys and one of values.
+        causal: Ignore keys behind the query's position, as in `scaled_dot_product_attention`.
+        window: Number of keys up to the query's position that it sees; None for all.
+        has_lengths: Whether the last operand is the number of keys that count, int32 [batch or 1].
+        zeros: A query that sees no key gives zeros, not NaN.
     """
 
     changes: tuple[Change, ...]
+    group: int = 1
+    causal: bool = False
+    window: int | None = None
+    has_lengths: bool = False
+    zeros: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether some keys are ignored by their positions."""
+        return self.causal or self.window is not None or self.has_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +112,25 @@ class _Match:
         return _Match(self.product, (*self.changes, (change, operand)))
 
 
+def keeps_attention(node: Node, features: Features) -> bool:
+    """Whether `fuse_attention` replaces a node of the composite operator, for all open sizes."""
+    if node.op != COMPOSITE:
+        return False
+    queries, keys, values, *_ = node.operands
+    sizes = (queries.shape[-1], MAX_DEPTH), (values.shape[-1], MAX_WIDTH)
+    largest = buffer_bytes(Value("float32", node.output.shape))
+    return (
+        SMALLEST.fits("f32", features)
+        and all(not is_dimension(size) and size <= most for size, most in sizes)
+        and not span(keys.shape[2])[0] > MAX_KEYS
+        and not span(largest)[0] > features.binding_bytes
+    )
+
+
 def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
-    """Return the fused output if `node` is the second product of an attention and fusion pays."""
+    """Return the fused output of an attention; None for other nodes, and if fusion does not pay."""
+    if node.op == COMPOSITE:
+        return _fuse_composite(rewriter, node, features)
     if node.op != "matmul" or features.kind == "cpu":
         return None
     matched = _Matcher(rewriter.graph).scores(next(node.operands))
@@ -104,9 +142,46 @@ def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[M
     _, values = node.operands
     operands = [queries, keys, values, *(v for _, v in matched.changes if v is not None)]
     what = Attention(tuple(change for change, _ in matched.changes))
-    inputs = tuple(value_of(rewriter.map[value]) for value in operands)
+    return _emit(rewriter, node, what, [rewriter.map[value] for value in operands])
+
+
+def _emit(
+    rewriter: Rewriter, node: Node, what: Attention, operands: Sequence[MLOperand]
+) -> list[MLOperand]:
+    """Emit a node of ATTENTION in the place of a node."""
+    inputs = tuple(map(value_of, operands))
     output = Value(node.output.data_type, node.output.shape)
     return rewriter.emit(Node(ATTENTION, inputs, {"what": what}, (output,), node.label))
+
+
+def _fuse_composite(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand]:
+    """Return the fused output of a node of the composite operator."""
+    given = rewriter.arguments(node)
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    mask, lengths = given["mask"], given["lengths"]
+    if query.data_type == "float16" and not features.f16:
+        given |= {"query": wide(rewriter, query), "key": wide(rewriter, key)}
+        given |= {"value": wide(rewriter, value), "label": node.label}
+        made = rewriter.scaled_dot_product_attention(**given)
+        return [narrow(rewriter, made, "float16")]
+    operands = [query, rewriter.transpose(key, permutation=[0, 1, 3, 2]), value]
+    changes = [Change("scale", given["scale"])]
+    if given["softcap"] is not None:
+        changes.append(Change("cap", given["softcap"]))
+    if mask is not None:
+        changes.append(Change("keep", -math.inf) if mask.data_type == "uint8" else Change("add"))
+        operands.append(mask)
+    if lengths is not None:
+        operands.append(rewriter.cast(lengths, "int32"))
+    what = Attention(
+        tuple(changes),
+        query.shape[1] // key.shape[1],
+        given["causal"],
+        given["window"],
+        lengths is not None,
+        zeros=True,
+    )
+    return _emit(rewriter, node, what, operands)
 
 
 def flops_of_attention(node: Node) -> int:
@@ -122,20 +197,22 @@ def _is_possible(matched: _Match, node: Node, features: Features) -> bool:
     _, values = node.operands
     queries, keys = matched.product.operands
     scores = matched.product.output
-    kinds = {value.data_type for value in (queries, keys, values, node.output)}
-    if kinds != {"float32"} and not (kinds == {"float16"} and features.f16):
-        return False
-    if not SMALLEST.fits("f16" if kinds == {"float16"} else "f32", features):
-        return False
     return (
-        sum(change.has_operand for change, _ in matched.changes) <= MAX_CHANGE_OPERANDS
+        _has_types({value.data_type for value in (queries, keys, values, node.output)}, features)
+        and sum(change.has_operand for change, _ in matched.changes) <= MAX_CHANGE_OPERANDS
         and node.output.shape[:-2] == scores.shape[:-2]
         and queries.shape[-1] <= MAX_DEPTH
         and values.shape[-1] <= MAX_WIDTH
         and scores.shape[-1] <= MAX_KEYS
-        and scores.size < 1 << 32
         and buffer_bytes(Value("float32", node.output.shape)) <= features.binding_bytes
     )
+
+
+def _has_types(types: Set[str], features: Features) -> bool:
+    """Whether a kernel exists for operands and results of these types."""
+    if types != {"float32"} and not (types == {"float16"} and features.f16):
+        return False
+    return SMALLEST.fits("f16" if types == {"float16"} else "f32", features)
 
 
 def _pays(matched: _Match, node: Node, features: Features) -> bool:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.engines.webgpu.compiler.legalize.attention import fuse_attention
+from webnn_py.engines.webgpu.compiler.legalize.attention import fuse_attention, keeps_attention
 from webnn_py.engines.webgpu.compiler.legalize.sequences import expand_sequence, is_sequence
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import split_long_loop
 from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
@@ -28,6 +28,11 @@ Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
 ROUNDINGS = ("ceil", "floor", "quantize_linear", "round_even")
 MOVES = ("concat", "gather", "gather_elements", "gather_nd", "pad", "split", "tile")
 """Operators besides VIEWS that keep elements unchanged."""
+
+
+def has_own_operator(node: Node, features: Features) -> bool:
+    """Whether `legalize` replaces a composite node by an operator of the compiler's own."""
+    return is_sequence(node, features) or keeps_attention(node, features)
 
 
 def legalize(graph: Graph, features: Features) -> Graph:
