@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backend.buffers import empty_buffer, read, submit
-from tests.graphs import ONES
+from tests.graphs import ONES, build
 from webnn_py import (
     DataError,
     InvalidStateError,
@@ -19,7 +19,9 @@ from webnn_py import (
     MLExecution,
     MLGraph,
     MLGraphBuilder,
+    MLOperand,
     ValidationError,
+    ml,
 )
 
 SIZES = [(1, 1), (2, 5), (3, 7), (2, 5), (4, 1)]
@@ -175,3 +177,32 @@ def test_sizes_that_do_not_fit(context: MLContext) -> None:
     graph.destroy()
     with pytest.raises(InvalidStateError):
         graph.prepare_sync({"batch": 1, "length": 1})
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino", "gpu"])
+def test_windows_of_open_sizes_are_checked_at_each_run(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    if engine == "gpu":
+        context = request.getfixturevalue("gpu")
+    else:
+        if engine != "reference":
+            pytest.importorskip(engine)
+        context = ml.create_context_sync(engine=engine)
+    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+
+    def outputs(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        y = b.conv2d(x, b.constant(weights), strides=[2, 2], padding=[1, 1, 1, 1])
+        y = b.max_pool2d(b.relu(y), window_dimensions=[2, 2], strides=[2, 2])
+        y = b.conv2d(y, b.constant(weights[:, :1]), groups=4)
+        n, c, h, w = y.shape
+        return b.softmax(b.reshape(y, [n, c, h * w]), 2)
+
+    opened = build(context, lambda b: {"y": outputs(b, b.input("x", "float32", [1, 3, "h", "w"]))})
+    for shape in ((1, 3, 32, 17), (1, 3, 11, 40), (1, 3, 64, 64)):
+        x = {"x": np.random.default_rng(1).normal(size=shape).astype(np.float32)}
+        fixed = build(context, lambda b, s=shape: {"y": outputs(b, b.input("x", "float32", s))})
+        got, wanted = (awaited(context, graph, x)["y"] for graph in (opened, fixed))
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValidationError, match=r"^conv2d: a window of 3 x 3 is larger"):
+        awaited(context, opened, {"x": np.zeros((1, 3, 10, 40), np.float32)})

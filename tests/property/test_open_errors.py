@@ -7,13 +7,13 @@ in several spellings of its dimensions: bounds that leave the condition open, or
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from webnn_py import MLContext, MLGraphBuilder, MLOperand, ValidationError, ml
+from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand, ValidationError, ml
 
 MOST = 2**31 - 1
 Call = Callable[["Inputs"], object]
@@ -182,7 +182,7 @@ def refused(call: Call, inputs: Inputs) -> str:
 
 def undecided() -> list[tuple[str, str, Call]]:
     """Operator, spelling and call, where what is asked depends on sizes."""
-    cases = [(*item, spelling) for group in (EQUALITIES, LEAST, DIVISIBLE)
+    cases = [(*item, spelling) for group in (EQUALITIES, DIVISIBLE)
              for item in group.items() for spelling in SPELLINGS]  # fmt: skip
     return [(name, spelling, call) for name, call, spelling in cases]
 
@@ -203,7 +203,8 @@ def test_what_is_not_decided_is_said(context: MLContext, spelling: str) -> None:
 
 
 def test_there_are_three_hundred() -> None:
-    assert len(undecided()) + 2 * len(LEAST) + len(EQUALITIES) + len(FIXED) >= 300
+    decided = 2 * len(LEAST) + len(LEAST) * len(DECIDING) + len(EQUALITIES)
+    assert len(undecided()) + decided + len(FIXED) >= 300
 
 
 @pytest.mark.parametrize("name", EQUALITIES)
@@ -227,19 +228,53 @@ def test_bounds_decide(context: MLContext, name: str) -> None:
     assert "not known" not in refused(LEAST[name], Inputs(context, lambda d: d, n=(1, 7)))
 
 
-def bounds_told(text: str) -> dict[str, Any]:
-    """The bounds that a message says to give."""
-    found = re.search(r"give dimensions=(\{.+?\})", text)
-    assert found, text
-    told: dict[str, Any] = eval(found[1])
-    return told
+DECIDING: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "one size": (lambda d: d, 8),
+    "sum": (lambda d: d + 1, 7),
+    "twice": (lambda d: 2 * d, 4),
+}
+"""Spellings of a dimension, and the least size for which it is at least 8."""
+
+
+def fixed(shape: Sequence[Any], n: int) -> list[int]:
+    """A shape for one size of its open dimension."""
+    return [size if isinstance(size, int) else size.evaluate({"n": n}) for size in shape]
+
+
+@pytest.mark.parametrize("spelling", DECIDING)
+@pytest.mark.parametrize("name", LEAST)
+def test_what_sizes_decide_is_checked_when_they_are_known(
+    context: MLContext, name: str, spelling: str
+) -> None:
+    change, least = DECIDING[spelling]
+    inputs = Inputs(context, change)
+    made: Any = LEAST[name](inputs)
+    outputs = made if isinstance(made, list) else [made]
+    graph = inputs.b.build_sync({str(i): one for i, one in enumerate(outputs)})
+    sizes = {"n": least}
+    shapes = graph.output_shapes(sizes)
+    assert all(size >= 1 for shape in shapes.values() for size in shape)
+    arrays = {
+        key: np.zeros(
+            [d if isinstance(d, int) else d.evaluate(sizes) for d in one.shape], "float32"
+        )
+        for key, one in graph.inputs.items()
+    }
+    results = MLExecution(context).compute(graph, arrays)
+    assert {key: array.shape for key, array in results.items()} == shapes
+    with pytest.raises(ValidationError, match=rf"^{name.strip()}: ") as caught:
+        graph.output_shapes({"n": least - 1})
+    assert "not known" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", LEAST)
-def test_the_bound_that_a_message_names_decides(context: MLContext, name: str) -> None:
-    told = bounds_told(refused(LEAST[name], Inputs(context, lambda d: d)))
-    assert told == {"n": (8, None)}
-    LEAST[name](Inputs(context, lambda d: d, **told))
+def test_a_run_of_sizes_that_do_not_fit_is_refused(context: MLContext, name: str) -> None:
+    inputs = Inputs(context, lambda d: d)
+    made: Any = LEAST[name](inputs)
+    graph = inputs.b.build_sync({"y": made[0] if isinstance(made, list) else made})
+    arrays = {key: np.zeros(fixed(one.shape, 7), "float32") for key, one in graph.inputs.items()}
+    with pytest.raises(ValidationError, match=rf"^{name.strip()}: "):
+        MLExecution(context).compute(graph, arrays)
 
 
 @pytest.mark.parametrize("name", DIVISIBLE)

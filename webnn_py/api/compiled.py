@@ -26,6 +26,7 @@ from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Graph
+from webnn_py.ops.bind_sizes import check_assumed
 from webnn_py.passes import debug_level
 
 DESTROYED = "this MLGraph is destroyed"
@@ -87,9 +88,13 @@ class CompiledGraph:
             if self.is_open
             else LRUCache(prepare_and_profile, session.room)
         )
-        self._signatures: LRUCache[Signature] = LRUCache(
-            lambda sizes: signature.at(dict(sizes)), session.room
-        )
+        assumed = [node for node in recipe.nodes if node.is_assumed]
+
+        def signature_at(sizes: Sizes) -> Signature:
+            check_assumed(assumed, dict(sizes))
+            return signature.at(dict(sizes))
+
+        self._signatures: LRUCache[Signature] = LRUCache(signature_at, session.room)
         self._listing: Listing | str = (
             str(recipe) if self.is_open else self._prepared.get(()).listing
         )

@@ -13,6 +13,7 @@ from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
 from webnn_py.core.undecided_dims import (
     MAX_NAMED_SIZES,
+    are_assumed,
     deciding_bounds,
     describe_bounds,
     note,
@@ -207,6 +208,8 @@ class MLDimension:
             return low >= 0
         polynomial = over._polynomial
         note(">=", polynomial)
+        if are_assumed():
+            return True
         raise ValidationError(
             f"whether `{self} {relation} {other}` is not known"
             f"{describe_bounds(polynomial)}{suggest_bounds(polynomial)}"

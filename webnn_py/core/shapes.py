@@ -25,8 +25,7 @@ MAX_BYTE_LENGTH = 2**31 - 1
 def check_dimensions(shape: Sequence[int], data_type: str) -> None:
     """Check each dimension, the rank and the byte length (the specification's "check dimensions").
 
-    An open dimension must be at least 1 for all sizes. Limits that only some sizes exceed are
-    checked when the sizes are bound.
+    Limits that only some sizes exceed are checked when the sizes are bound.
     """
     for dimension in shape:
         if type(dimension) is not int and is_dimension(dimension):
@@ -53,7 +52,7 @@ def _check_open_dimensions(shape: Sequence[int], data_type: str) -> None:
             raise ValidationError(
                 f"shape {shown(list(shape))}: dimension {dimension} is not in 1..{MAX_DIMENSION}"
             )
-    check_dimensions(least(shape), data_type)
+    check_dimensions([max(1, size) for size in least(shape)], data_type)
 
 
 def is_over(value: int, limit: int) -> bool:

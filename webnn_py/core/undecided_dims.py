@@ -18,6 +18,7 @@ MAX_NAMED_SIZES = 8
 Question = tuple[str, Polynomial]
 """Relation (">=" or "==" to 0) and polynomial: whether it holds for all sizes."""
 _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
+_assumed: ContextVar[bool] = ContextVar("assumed", default=False)
 
 
 @contextmanager
@@ -29,6 +30,26 @@ def record_questions() -> Iterator[list[Question]]:
         yield found
     finally:
         _asked.reset(token)
+
+
+def are_recorded() -> bool:
+    """Whether a caller records undecided questions, to choose bounds by them."""
+    return _asked.get() is not None
+
+
+@contextmanager
+def assume_valid() -> Iterator[None]:
+    """Take undecided comparisons for true, as rules ask whether something is valid."""
+    token = _assumed.set(True)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def are_assumed() -> bool:
+    """Whether undecided comparisons are taken for true."""
+    return _assumed.get()
 
 
 def note(relation: str, of: Polynomial) -> None:

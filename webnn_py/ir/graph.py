@@ -97,6 +97,7 @@ class Node:
         label: The user's label, for messages and traces.
         inferred: Options that the operator's declaration infers from `given` and the operands, such
             as omitted axes, or a number rounded to the data type.
+        is_assumed: Whether only open sizes decide that the operator accepts its operands.
         attrs: All effective options: `given`, overridden by `inferred`.
     """
 
@@ -106,6 +107,7 @@ class Node:
     outputs: tuple[Value, ...]
     label: str = ""
     inferred: Mapping[str, Any] = field(default_factory=lambda: NO_OPTIONS)
+    is_assumed: bool = False
     attrs: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:

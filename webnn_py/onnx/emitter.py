@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +13,7 @@ import onnx
 from webnn_py.api.builder import MLGraphBuilder, contents_of
 from webnn_py.core.dimensions import is_dimension, symbols_of
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
+from webnn_py.core.errors import ValidationError
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     Array,
@@ -54,13 +57,15 @@ class Emitter:
 
     Args:
         builder: The builder that receives the nodes.
+        narrows: Whether an undecided comparison of open sizes raises a NarrowerError.
 
     Attributes:
         label: The label of the next nodes.
         outputs: For each output of the ONNX node under import, whether something reads it.
     """
 
-    def __init__(self, builder: MLGraphBuilder) -> None:
+    def __init__(self, builder: MLGraphBuilder, narrows: bool = False) -> None:
+        self._narrows = narrows
         self.builder = builder
         self.label = ""
         self.outputs: list[bool] = []
@@ -118,8 +123,7 @@ class Emitter:
             first = tensors[0]
             args = [self._argument(one, first) for one in given]
             options = {key: self._option(value) for key, value in options.items()}
-            with narrowing():
-                made = method(*args, **options, label=self.label)
+            made = self._call(functools.partial(method, *args, **options, label=self.label))
             like = tensors[1] if name == "where" else first
             inputs = frozenset[str]().union(*(one.inputs for one in tensors))
             open_sizes = frozenset[str]().union(*map(_open_sizes, tensors))
@@ -129,6 +133,14 @@ class Emitter:
             return wrap(made, kind, inputs, open_sizes)
 
         return emit
+
+    def _call(self, method: Callable[[], Any]) -> Any:
+        """Call a builder's method; where the importer can narrow open sizes, ask it to."""
+        if self._narrows:
+            # Where no constraint helps, sizes decide when the graph runs.
+            with contextlib.suppress(ValidationError), narrowing():
+                return method()
+        return method()
 
     def _argument(self, value: Any, first: Tensor) -> Any:
         if isinstance(value, Tensor):

@@ -75,7 +75,7 @@ class Importer:
     def __init__(
         self, builder: MLGraphBuilder, model: Model, no_help: Container[object] | None = None
     ) -> None:
-        self.emitter = Emitter(builder)
+        self.emitter = Emitter(builder, narrows=no_help is not None)
         self.model = model
         self._no_help = no_help
         self.needed: set[str] = set()

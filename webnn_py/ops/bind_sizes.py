@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webnn_py.core.errors import prefix_errors
+from webnn_py.core.errors import ValidationError, prefix_errors
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.open_dims import check_sizes, evaluated
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Graph, Node, Shape, Value, make_graph, titled
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.operand import infer_node
 
 
 def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -28,6 +29,7 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     numbers = check_sizes(recipe.open_sizes, sizes)
     if not recipe.open_sizes:
         return recipe
+    check_assumed(recipe.nodes, numbers)
     fixed = at_sizes(recipe, numbers)
     for value in fixed.inputs:
         check_dimensions(value.shape, value.data_type)
@@ -51,13 +53,45 @@ def at_sizes(recipe: Graph, numbers: Mapping[str, Any]) -> Graph:
         outputs = [Value(v.data_type, evaluated(v.shape, numbers)) for v in node.outputs]
         values.update(zip(node.outputs, outputs, strict=True))
         inputs = tuple(None if v is None else values.get(v, v) for v in node.inputs)
-        given = {name: evaluated(node.given[name], numbers) for name in REGISTRY[node.op].sizes}
         inferred = {name: evaluated(option, numbers) for name, option in node.inferred.items()}
-        nodes.append(
-            Node(node.op, inputs, {**node.given, **given}, tuple(outputs), node.label, inferred)
-        )
+        given = _given(node, numbers)
+        nodes.append(Node(node.op, inputs, given, tuple(outputs), node.label, inferred))
     ends = [(name, values.get(value, value)) for name, value in recipe.outputs]
     return make_graph(map(values.__getitem__, recipe.inputs), recipe.constants, nodes, ends)
+
+
+def _given(node: Node, numbers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the user's options with `numbers` in place of open dimensions."""
+    sizes = {name: evaluated(node.given[name], numbers) for name in REGISTRY[node.op].sizes}
+    return {**node.given, **sizes}
+
+
+def check_assumed(nodes: Iterable[Node], numbers: Mapping[str, int]) -> None:
+    """Check those nodes that only sizes decide to be valid.
+
+    Args:
+        nodes: Recorded nodes.
+        numbers: A number for each open dimension, by name.
+
+    Raises:
+        ValidationError: An operator does not accept its operands at these sizes.
+    """
+    for node in nodes:
+        if not node.is_assumed:
+            continue
+        inputs, outputs = (
+            [None if v is None else Value(v.data_type, evaluated(v.shape, numbers)) for v in some]
+            for some in (node.inputs, node.outputs)
+        )
+        fixed = Node(node.op, tuple(inputs), _given(node, numbers), (), node.label)
+        with prefix_errors(titled(node.op, node.label)):
+            found = [made.shape for made in infer_node(fixed).outputs]
+            expected = [made.shape for made in outputs if made is not None]
+            if found != expected:
+                raise ValidationError(
+                    f"its result has shape {found[0]}, recorded as {expected[0]}; give dimensions="
+                    " narrower bounds"
+                )
 
 
 def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -71,4 +105,5 @@ def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
         ValidationError: A size is missing, unknown or out of bounds.
     """
     numbers = check_sizes(recipe.open_sizes, sizes)
+    check_assumed(recipe.nodes, numbers)
     return {name: evaluated(value.shape, numbers) for name, value in recipe.outputs}

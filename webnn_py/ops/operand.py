@@ -10,6 +10,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from webnn_py.core import convert
@@ -19,6 +20,7 @@ from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.shapes import check_dimensions
+from webnn_py.core.undecided_dims import are_recorded, assume_valid
 from webnn_py.ir import Array, Descriptor, Node, Value, titled
 from webnn_py.ops import remedies
 from webnn_py.ops.registry import REGISTRY, Inferred, Limits, Operator
@@ -148,7 +150,8 @@ def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dic
         raise type(error)(f"{titled(op.name, label)}: {error}") from None
     inputs = tuple(None if o is None else value_of(o) for o in _flatten(op, operands))
     values = tuple(Value(d.data_type, d.shape) for d in inferred.outputs)
-    outputs = builder.emit(Node(op.name, inputs, given, values, label, inferred.attrs))
+    node = Node(op.name, inputs, given, values, label, inferred.attrs, inferred.is_assumed)
+    outputs = builder.emit(node)
     return outputs if op.multiple else outputs[0]
 
 
@@ -163,6 +166,16 @@ def infer(op: Operator, operands: Mapping[str, Any], given: Mapping[str, Any]) -
     Raises:
         ValidationError: The operator does not accept this combination of arguments.
     """
+    try:
+        return _inferred(op, operands, given)
+    except ValidationError:
+        if are_recorded():
+            raise
+    with assume_valid():  # what sizes decide is checked when they are known, by `check_valid`
+        return replace(_inferred(op, operands, given), is_assumed=True)
+
+
+def _inferred(op: Operator, operands: Mapping[str, Any], given: Mapping[str, Any]) -> Inferred:
     _check_limits(op, operands)
     inferred = op.infer(None, **operands, **given)
     for descriptor in inferred.outputs:

@@ -45,10 +45,12 @@ class Inferred:
     Attributes:
         outputs: The outputs' data types and shapes.
         attrs: Inferred options, as in `Node.inferred`.
+        is_assumed: As in `Node.is_assumed`.
     """
 
     outputs: tuple[Descriptor, ...]
     attrs: Mapping[str, Any]
+    is_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
