@@ -45,6 +45,7 @@ from webnn_py.engines.webgpu.runtime.devices import adapters
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging
 from webnn_py.engines.webgpu.runtime.profiling import HostClock
+from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.ordering.timeline import state_of
 
@@ -147,6 +148,23 @@ def test_long_runs_are_submitted_in_pieces_on_hardware(
     submitted.clear()
     program.run_sync({"x": X})
     assert 0 < len(submitted) < in_pieces / 2
+
+
+@pytest.mark.parametrize("repeat", [3, 301])
+def test_of_long_runs_only_the_first_piece_is_recorded_ahead(gpu: MLContext, repeat: int) -> None:
+    program = mixed(gpu, repeat, own=True)
+    program.run_sync({"x": X})
+    executable: Any = program._executable
+    loaded = executable.program
+    run = place_arguments(loaded, {"x": X}, {"total": None}, loaded.io_buffer)
+    executable.prerecorder.release()
+    executable.prerecorder.record_whole(run)
+    recorded = executable.prerecorder.take()
+    assert recorded.is_recorded is (repeat == 3)
+    assert recorded.has_begun
+    executable.prerecorder.record_whole(run)  # the next run goes on with it
+    results = program.run_sync({"x": X})["total"]
+    np.testing.assert_allclose(results, 1 + 2 * expected_total(X, repeat), rtol=1e-4, atol=1e-3)
 
 
 # test_repeated_dispatches

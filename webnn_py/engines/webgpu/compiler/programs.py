@@ -56,8 +56,7 @@ class ProgramCompiler:
             NotSupportedError: A kernel needs more than the device has.
         """
         tables = Tables()
-        adapter: Adapter = "software" if features.kind == "cpu" else "hardware"
-        return self._plan(tables, [self._variant_for(tables, adapter, features, passes)])
+        return self._plan(tables, [self._variant_for(tables, "any", features, passes)])
 
     def complete_plan(self) -> Plan:
         """Return the program for all devices, whatever device compiles it.

@@ -25,6 +25,10 @@ from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.engines.webgpu.runtime.webgpu_h.encoding import CommandBuffer
 from webnn_py.ir import Array, Value
 
+MAX_PIECES_AHEAD = 8
+"""Pieces of a run that are recorded before it is asked for. Of longer runs only the first is: the
+device works on it while the others are recorded, and one command buffer of all begins late."""
+
 
 class Commands(Protocol):
     """The commands of a run for fixed bindings."""
@@ -110,29 +114,33 @@ class RunCommands:
         results: Buffers that the host can read after the run, each with its output's number.
         fence: What to wait for if there are no results.
         begun_at: When the first piece was submitted; seconds.
+        later_steps: Steps that are not recorded before the run is submitted.
     """
 
     def __init__(
         self,
         gpu: Device,
         run: BoundRun,
-        pieces: Iterable[Sequence[Encodable]],
+        pieces: Sequence[Sequence[Encodable]],
         inputs: Sequence[tuple[Any, int]] = (),
     ) -> None:
         self._gpu = gpu
         self._before, self._after = run.before, run.after
         self._downloads = run.downloads
+        self._command_buffer: Any = None
+        self._finishing: Completion[Any] | None = None  # the command buffer, by another thread
         self._steps: deque[Encodable | None] = deque()  # None ends a piece
         for piece in pieces:
             self._steps += piece
             self._steps.append(None)
+        is_long = len(pieces) > MAX_PIECES_AHEAD
+        self.later_steps = self.steps_left - len(pieces[0]) if is_long else 0
         self._inputs = inputs
         self._sources: list[Any] = []
         self._large_sources: list[Any] = []
         self._encoder: Any = None
         self._pass: Any = None
-        self._command_buffer: Any = None
-        self._finishing: Completion[Any] | None = None  # the command buffer, by another thread
+        self._ends_piece = False  # the last recorded step
         self._submission = 0
         self.results: list[tuple[Any, int]] = []
         self.fence: Any = None
@@ -174,7 +182,7 @@ class RunCommands:
 
     def record(self) -> None:
         """Record the next step, or finish the command buffer."""
-        self._record_step()
+        self._ends_piece = self._record_step()
 
     def _record_step(self) -> bool:
         """Do as `record`; return whether a piece ends so."""
@@ -223,7 +231,8 @@ class RunCommands:
             self._command_buffer = self._finishing.wait()
         finishing: deque[Completion[Any]] = deque()
         while self._command_buffer is None:
-            if self._record_step() and self._steps and source.in_pieces:
+            ends_piece, self._ends_piece = self._ends_piece, False
+            if (ends_piece or self._record_step()) and self._steps and source.in_pieces:
                 if self.begun_at and self._gpu.hardware:  # it has work: record the next meanwhile
                     finishing.append(self._finish_elsewhere(self._gpu.recorder))
                     if len(finishing) > 1:
@@ -379,7 +388,7 @@ class RunPrerecorder:
         if commands is None:
             return False
         has_time = True
-        while max_steps and not commands.is_recorded:
+        while max_steps and commands.steps_left > commands.later_steps:
             is_last = commands.is_encoded
             has_time = time_left.allows(self._finish_latency.seconds if is_last else 0)
             if not has_time:
@@ -393,14 +402,15 @@ class RunPrerecorder:
             max_steps -= 1
         if commands.has_begun:
             self._keep(commands)
-        return commands.is_finished_elsewhere or (has_time and not commands.is_recorded)
+        has_more = commands.steps_left > commands.later_steps
+        return commands.is_finished_elsewhere or (has_time and has_more)
 
     def record_whole(self, run: BoundRun) -> None:
         """Record all of the next run, unless that is done; see `record`."""
         with contextlib.suppress(MLError, self._gpu.webgpu.LIBRARY.GPUError, RuntimeError):
             commands = self._unfinished(run, ())
             if commands is not None:
-                while not commands.is_recorded:
+                while commands.steps_left > commands.later_steps:
                     commands.record()
                 self._keep(commands)
 
