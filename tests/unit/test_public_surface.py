@@ -41,7 +41,7 @@ CREATE = (
 
 # All public members and their parameters; a parameter after "*" is keyword-only. The builder has
 # the operators' methods besides, and the errors have those of Python's exceptions.
-GENERATION = "ids * max_tokens stop temperature top_k top_p repetition_penalty seed logits"
+GENERATION = "ids * max_tokens stop temperature top_k top_p repetition_penalty seed logits sync"
 CONTRACT = {
     "MLContext": {
         "accelerated": None,
@@ -90,8 +90,8 @@ CONTRACT = {
     },
     "MLSequence": {
         "close": "",
-        "feed_async": "ids",
-        "feed_sync": "ids",
+        "feed_async": "ids sync",
+        "feed_sync": "ids sync",
         "fork": "",
         "tokens": None,
         "truncate": "length",

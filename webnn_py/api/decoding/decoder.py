@@ -15,6 +15,7 @@ from webnn_py.api.decoding.layout import DecoderLayout, layout_of
 from webnn_py.api.decoding.sampling import Adjust, Sampler, SamplingOptions, calls_with_ids
 from webnn_py.api.decoding.scheduler import Row, Scheduler
 from webnn_py.api.decoding.sequence import MLSequence, TokenLimits
+from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import TokenStream
 from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert
@@ -23,6 +24,7 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array
+from webnn_py.ordering.timeline import TimelinePoint, points
 
 
 class MLDecoder(Unpicklable, Suggesting):
@@ -124,6 +126,7 @@ class MLDecoder(Unpicklable, Suggesting):
         repetition_penalty: float = 1.0,
         seed: int | None = None,
         logits: Any = None,
+        sync: Iterable[TimelinePoint] = (),
     ) -> Iterator[int]:
         """Generate the tokens that follow a prompt, each as soon as it is known.
 
@@ -144,6 +147,9 @@ class MLDecoder(Unpicklable, Suggesting):
             logits: A function that returns the logits to use, given the logits (float32
                 [vocabulary]), and the ids so far if it needs two arguments; or a graph with one
                 input and one output of [1, vocabulary] or [vocabulary].
+            sync: Timeline points that the generation waits for before it reads the prompt, and
+                signals when it ends, by leaving the loop, too. It begins with the first token that
+                you ask for.
 
         Yields:
             Token ids.
@@ -159,7 +165,7 @@ class MLDecoder(Unpicklable, Suggesting):
         Source: webnn_py, spec/execution.md, "Decoders".
         """
         sampler = self._sampler(temperature, top_k, top_p, repetition_penalty, seed, logits)
-        client = self._client(ids, max_tokens, stop, sampler)
+        client = self._client(ids, max_tokens, stop, sampler, sync)
         check_may_block("generate_sync", "generate")
         return client.tokens_sync()
 
@@ -175,6 +181,7 @@ class MLDecoder(Unpicklable, Suggesting):
         repetition_penalty: float = 1.0,
         seed: int | None = None,
         logits: Any = None,
+        sync: Iterable[TimelinePoint] = (),
     ) -> AsyncIterator[int]:
         """Generate tokens as `generate_sync` does, for `async for`, under asyncio or trio.
 
@@ -191,6 +198,7 @@ class MLDecoder(Unpicklable, Suggesting):
             repetition_penalty: Divisor of the positive logits of tokens that occurred.
             seed: Seed of the draws; the same seed gives the same tokens.
             logits: A function or a graph that changes the logits; called on the decoder's thread.
+            sync: Timeline points that the generation waits for and signals.
 
         Yields:
             Token ids.
@@ -201,7 +209,7 @@ class MLDecoder(Unpicklable, Suggesting):
         Source: webnn_py, spec/execution.md, "Decoders".
         """
         sampler = self._sampler(temperature, top_k, top_p, repetition_penalty, seed, logits)
-        return self._client(ids, max_tokens, stop, sampler).tokens()
+        return self._client(ids, max_tokens, stop, sampler, sync).tokens()
 
     def sequence(self) -> MLSequence:
         """Return an empty text to feed with tokens, to cut off and to fork.
@@ -303,7 +311,14 @@ class MLDecoder(Unpicklable, Suggesting):
 
         return adjust
 
-    def _client(self, ids: Any, max_tokens: Any, stop: Any, sampler: Sampler) -> _Client:
+    def _client(
+        self,
+        ids: Any,
+        max_tokens: Any,
+        stop: Any,
+        sampler: Sampler,
+        sync: Iterable[TimelinePoint],
+    ) -> _Client:
         self._scheduler.check_open()
         prompt = self._limits.ids(ids)
         room = self._length - len(prompt) + 1  # the last token need not be read
@@ -311,7 +326,8 @@ class MLDecoder(Unpicklable, Suggesting):
         if max_tokens is not None:
             most = min(room, convert.unsigned(max_tokens, "option 'max_tokens'"))
         ends = [stop] if isinstance(stop, (int, np.integer)) else convert_stop(stop)
-        return _Client(self._scheduler, prompt, most, frozenset(map(int, ends)), sampler)
+        turn = TimelineTurn(self._session, points(sync), "a generation of an MLDecoder")
+        return _Client(self._scheduler, prompt, most, frozenset(map(int, ends)), sampler, turn)
 
 
 def convert_stop(stop: Any) -> list[int]:
@@ -338,6 +354,7 @@ class _Client:
         most: Number of tokens to generate at most.
         stop: Tokens that end the text.
         sampler: Chooses the tokens.
+        turn: The timeline points that it waits for and signals.
     """
 
     def __init__(
@@ -347,17 +364,17 @@ class _Client:
         most: int,
         stop: frozenset[int],
         sampler: Sampler,
+        turn: TimelineTurn,
     ) -> None:
         self._scheduler = scheduler
         self._prompt = prompt
         self._most = most
         self._stop = stop
         self._sampler = sampler
+        self._turn = turn
 
     def tokens_sync(self) -> Iterator[int]:
         """Yield the tokens, blocking this thread."""
-        if not self._most:
-            return
         check_may_block("generate_sync", "generate")
         check_interrupts_nothing("generate_sync")
         stream, row = self._join()
@@ -369,8 +386,6 @@ class _Client:
 
     async def tokens(self) -> AsyncIterator[int]:
         """Yield the tokens without blocking the event loop."""
-        if not self._most:
-            return
         stream, row = self._join()
         try:
             while (token := await stream.take()) is not None:
@@ -383,17 +398,31 @@ class _Client:
         scheduler.check_open()
         stream = TokenStream(scheduler.wake, scheduler.tokens_ahead)
         row = Row(is_ready=lambda: stream.room > 0)
-        generation = _Generation(scheduler, stream, row, self._prompt, self._most, self._stop)
+        turn = self._turn
+        generation = _Generation(scheduler, stream, row, self._prompt, self._most, self._stop, turn)
 
         def begin() -> None:
             generation.read(self._prompt, self._sampler)
-            scheduler.admit(row)
+            if self._most:
+                scheduler.admit(row)
+            else:
+                generation.end()
 
-        scheduler.send(begin)
+        def fail(error: BaseException) -> None:
+            scheduler.send(functools.partial(generation.end, error))
+
+        scheduler.wait_for(turn, lambda: scheduler.send(begin), fail)
         return stream, row
 
     def _leave(self, row: Row) -> None:
-        self._scheduler.send(functools.partial(self._scheduler.remove, row))
+        scheduler, turn = self._scheduler, self._turn
+        turn.leave()
+
+        def leave() -> None:
+            scheduler.remove(row)
+            turn.end()
+
+        scheduler.send(leave)
 
 
 class _Generation:
@@ -406,6 +435,7 @@ class _Generation:
         prompt: Token ids.
         left: Number of tokens to generate at most.
         stop: Tokens that end the text.
+        turn: Ends with it.
     """
 
     def __init__(
@@ -416,6 +446,7 @@ class _Generation:
         prompt: Sequence[int],
         left: int,
         stop: frozenset[int],
+        turn: TimelineTurn,
     ) -> None:
         self._scheduler = scheduler
         self._stream = stream
@@ -423,6 +454,7 @@ class _Generation:
         self._ids = [*prompt]
         self._left = left
         self._stop = stop
+        self._turn = turn
 
     @property
     def tokens_left(self) -> int:
@@ -437,7 +469,7 @@ class _Generation:
     def read(self, ids: Sequence[int], sampler: Sampler) -> None:
         """Have tokens read, and the next one chosen from their logits."""
         choose = functools.partial(self._choose, sampler)
-        self._row.read(ids, choose, self._fail, self if sampler.is_greedy else None)
+        self._row.read(ids, choose, self.end, self if sampler.is_greedy else None)
 
     def _choose(self, sampler: Sampler, logits: Array) -> None:
         token = sampler.choose(logits, self._ids)
@@ -452,12 +484,11 @@ class _Generation:
             self._stream.put(token)
             if self._left:
                 return True
-        self._end()
+        self.end()
         return False
 
-    def _fail(self, error: BaseException) -> None:
-        self._end(error)
-
-    def _end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
+        """End the generation, with an error if it failed."""
         self._scheduler.remove(self._row)
+        self._turn.end(error)
         self._stream.end(error)

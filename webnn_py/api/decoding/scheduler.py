@@ -25,6 +25,7 @@ from webnn_py.api.decoding.bound_steps import BoundSteps
 from webnn_py.api.decoding.cache_rows import CacheRows
 from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps, DeviceSteps
 from webnn_py.api.decoding.layout import DecoderLayout
+from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import MAX_TOKENS_AHEAD
 from webnn_py.api.session import Session
 from webnn_py.core.errors import InvalidStateError, MLError, OperationError
@@ -152,10 +153,14 @@ class Scheduler:
         layout: The roles of the graph's inputs and outputs.
         slots: Number of rows of the caches.
         length: Number of tokens of a text.
+
+    Attributes:
+        session: Session of the context.
+        tokens_ahead: Most tokens that are computed before their client asks for them.
     """
 
     def __init__(self, session: Session, layout: DecoderLayout, slots: int, length: int) -> None:
-        self._session = session
+        self.session = session
         self._layout = layout
         self._slots = slots
         self._length = length
@@ -169,6 +174,7 @@ class Scheduler:
         self.tokens_ahead = MAX_TOKENS_AHEAD[session.device_type]
         self._lengths = np.zeros(slots, np.int64)
         self._messages: deque[Callable[[], None]] = deque()
+        self._turns: weakref.WeakSet[TimelineTurn] = weakref.WeakSet()  # that may be waiting
         self._queue: deque[Row] = deque()  # rows that wait for a slot
         self._rows: list[Row] = []  # rows with a slot
         self._free = list(range(slots))
@@ -198,6 +204,17 @@ class Scheduler:
         except MLError as error:
             self._stop(error)
 
+    def wait_for(
+        self, turn: TimelineTurn, start: Callable[[], None], fail: Callable[[BaseException], None]
+    ) -> None:
+        """Call `start` when a turn begins, or `fail` if it never does, or at the end of all."""
+        self._turns.add(turn)
+
+        def failed(error: BaseException) -> None:
+            fail(error if self._closed is None else self._closed)
+
+        turn.begin(start, failed)
+
     def reserve(self, row: Row) -> None:
         """Give a row a free slot.
 
@@ -215,13 +232,15 @@ class Scheduler:
 
     def check_open(self) -> None:
         """Raise an error if no tokens can be read any more."""
-        self._session.check_alive()
+        self.session.check_alive()
         if self._closed is not None:
             raise InvalidStateError(DESTROYED)
 
     def close(self) -> None:
         """End all rows with an InvalidStateError, and release the caches."""
         self._closed = InvalidStateError(DESTROYED)
+        for turn in tuple(self._turns):
+            turn.leave()
         self.send(self._caches.release)
 
     # Called on the scheduler's thread.

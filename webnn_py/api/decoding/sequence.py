@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_py.api.decoding.scheduler import Row, Scheduler
+from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion, check_interrupts_nothing, check_may_block
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array
+from webnn_py.ordering.timeline import TimelinePoint, points
 
 
 class TokenLimits:
@@ -86,11 +88,12 @@ class MLSequence(Unpicklable, Suggesting):
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def feed_sync(self, ids: Any) -> np.ndarray[Any, Any]:
+    def feed_sync(self, ids: Any, sync: Iterable[TimelinePoint] = ()) -> np.ndarray[Any, Any]:
         """Append tokens, and return the logits of the token that follows.
 
         Args:
             ids: Token ids: integers, at least one.
+            sync: Timeline points that the reading waits for, and signals when it is done.
 
         Returns:
             The logits, float32 [vocabulary].
@@ -106,21 +109,24 @@ class MLSequence(Unpicklable, Suggesting):
         """
         check_may_block("feed_sync", "feed_async")
         check_interrupts_nothing("feed_sync")
-        done, read = self._begin(ids)
+        done, read, turn = self._begin(ids, sync)
         try:
             logits = done.wait()
         except BaseException:
-            self._drop()
+            self._drop(turn)
             raise
         return self._end(read, logits)
 
-    async def feed_async(self, ids: Any) -> np.ndarray[Any, Any]:
+    async def feed_async(
+        self, ids: Any, sync: Iterable[TimelinePoint] = ()
+    ) -> np.ndarray[Any, Any]:
         """Append tokens as `feed_sync` does, without blocking the event loop.
 
         A cancelled await leaves the text as it was before.
 
         Args:
             ids: Token ids: integers, at least one.
+            sync: Timeline points that the reading waits for, and signals when it is done.
 
         Returns:
             The logits, float32 [vocabulary].
@@ -130,11 +136,11 @@ class MLSequence(Unpicklable, Suggesting):
 
         Source: webnn_py, spec/execution.md, "Decoders".
         """
-        done, read = self._begin(ids)
+        done, read, turn = self._begin(ids, sync)
         try:
             logits = await done
         except BaseException:
-            self._drop()
+            self._drop(turn)
             raise
         return self._end(read, logits)
 
@@ -205,21 +211,32 @@ class MLSequence(Unpicklable, Suggesting):
                 "this MLSequence is being fed by another call; wait for that first, or fork before"
             )
 
-    def _begin(self, ids: Any) -> tuple[Completion[Any], Sequence[int]]:
-        """Send the tokens; return the completion of their logits, and the tokens."""
+    def _begin(
+        self, ids: Any, sync: Iterable[TimelinePoint]
+    ) -> tuple[Completion[Any], Sequence[int], TimelineTurn]:
+        """Send the tokens; return the completion of their logits, the tokens, and their turn."""
+        scheduler, row = self._scheduler, self._row
+        turn = TimelineTurn(scheduler.session, points(sync), "a feed of an MLSequence")
         with self._lock:
             self._check_usable()
             read = self._limits.ids(ids, len(self._tokens))
             self._busy = True
         done: Completion[Any] = Completion()
-        scheduler, row = self._scheduler, self._row
+
+        def succeed(logits: Array) -> None:
+            turn.end()
+            done.set_result(logits.copy())
+
+        def fail(error: BaseException) -> None:
+            turn.end(error)
+            done.set_exception(error)
 
         def begin() -> None:
-            row.read(read, lambda logits: done.set_result(logits.copy()), done.set_exception)
+            row.read(read, succeed, fail)
             scheduler.admit(row)
 
-        scheduler.send(begin)
-        return done, read
+        scheduler.wait_for(turn, lambda: scheduler.send(begin), fail)
+        return done, read, turn
 
     def _end(self, read: Sequence[int], logits: Array) -> Array:
         with self._lock:
@@ -227,9 +244,10 @@ class MLSequence(Unpicklable, Suggesting):
             self._busy = False
         return logits
 
-    def _drop(self) -> None:
+    def _drop(self, turn: TimelineTurn) -> None:
         """Drop a feed that failed or was cancelled."""
         scheduler = self._scheduler
+        turn.cancel()
         with self._lock:
             self._busy = False
             scheduler.send(functools.partial(scheduler.truncate, self._row, len(self._tokens)))
