@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.attention_cases import Attention, of_sizes
 from tests.graphs import awaited, build, kernels_of
@@ -201,6 +203,34 @@ def test_parts_of_several_tiles_of_keys(
     hardware: MLContext, reference: MLContext, monkeypatch: pytest.MonkeyPatch, case: Composite
 ) -> None:
     monkeypatch.setattr(attention_few_rows, "MAX_WORKGROUPS", 4)
+    check_composite(hardware, reference, case)
+
+
+@pytest.mark.parametrize("case", MANY_ROWS[:2], ids=str)
+def test_loops_that_are_written_out(
+    hardware: MLContext, reference: MLContext, monkeypatch: pytest.MonkeyPatch, case: Composite
+) -> None:
+    """As for more keys than loops may have iterations."""
+    monkeypatch.setattr(attention_kernel, "MAX_KEYS_IN_LOOPS", 1)
+    check_composite(hardware, reference, case)
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_sizes(hardware: MLContext, reference: MLContext, data: st.DataObject) -> None:
+    shared, group, width = (data.draw(st.integers(1, most)) for most in (3, 4, 70))
+    rows = data.draw(st.integers(1, 40))
+    keys, size = data.draw(st.integers(1, 140)), data.draw(st.integers(1, 70))
+    options = {
+        "causal": data.draw(st.booleans()),
+        "window": data.draw(st.none() | st.integers(1, 150)),
+        "softcap": data.draw(st.sampled_from([None, 2.0])),
+    }
+    lengths = tuple(data.draw(st.lists(st.integers(0, keys + 3), max_size=2)))
+    mask = data.draw(st.sampled_from([None, (keys,), (1, shared * group, rows, 1)]))
+    kind = data.draw(st.sampled_from(["uint8", "float32"]))
+    sizes = (rows, keys, size, width)
+    case = Composite((shared * group, shared), sizes, options, lengths, mask, kind)
     check_composite(hardware, reference, case)
 
 

@@ -202,3 +202,19 @@ def test_convolutions_of_float32_by_halves(matrices: tuple[MLContext, list[str]]
     expected = reference(record, {"x": x})["y"]
     scale = np.abs(expected).max(axis=(1, 2, 3), keepdims=True)
     assert (np.abs(result - expected) <= 2.0**-17 * scale).all()
+
+
+@anywhere
+def test_attention_by_position(matrices: tuple[MLContext, list[str]]) -> None:
+    """Grouped heads; tiles that no query sees, that some see, and that all see."""
+    q, k, v = drawn(2, 2, 70, 16), drawn(2, 1, 180, 16), drawn(2, 1, 180, 16)
+    inputs = {"q": q, "k": k, "v": v}
+
+    def record(b: MLGraphBuilder, q: MLOperand, k: MLOperand, v: MLOperand) -> MLOperand:
+        lengths = b.constant(np.array([180, 90], np.int32))
+        return b.scaled_dot_product_attention(q, k, v, causal=True, window=120, lengths=lengths)
+
+    def whole(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        return {"y": record(b, *(b.input(n, "float16", x.shape) for n, x in inputs.items()))}
+
+    check(matrices, record, inputs, reference(whole, inputs)["y"].astype(np.float64))

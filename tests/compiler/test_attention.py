@@ -5,22 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.attention_cases import Attention
-from tests.compiler.compiled import kernels, legal, optimized
-from tests.graphs import build
+from tests.compiler.compiled import kernels, legal, legalized, optimized
+from tests.graphs import Build, build
 from tests.internals import recipe_of
 from webnn_py import MLGraphBuilder, MLOperand, ml
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize.attention import (
     ATTENTION,
+    MAX_KEYS,
     MIN_LARGE_SCORE_BYTES,
     Change,
 )
 from webnn_py.engines.webgpu.compiler.shape_generic import CompiledForSizes
-from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features, MatrixShape
 
 Outputs = dict[str, MLOperand]
 GPU = Features()
@@ -161,3 +164,40 @@ def test_a_matrix_that_is_stored_stays_small() -> None:
     assert one_kernel is not None
     assert "attention" in [kernel.name for kernel in one_kernel.kernels]
     assert compiled.known({"length": 4 * most}) is not None
+
+
+def composite(shape: tuple[int, ...], data_type: Any = "float16", **options: Any) -> Build:
+    def what(b: MLGraphBuilder) -> Outputs:
+        operands = (b.input(name, data_type, shape) for name in "qkv")
+        return {"y": b.scaled_dot_product_attention(*operands, **options)}
+
+    return what
+
+
+@pytest.mark.parametrize("matrix", [None, MatrixShape(16, 16, 16)])
+def test_no_scores_of_long_sequences_are_stored(matrix: MatrixShape | None) -> None:
+    """32,768 tokens of 12 heads: their scores would take 24 GiB."""
+    features = Features(workgroup_bytes=32768, invocations=1024, f16_matrix=matrix)
+    with ml.create_context_sync(engine="reference") as context:  # which compiles nothing
+        recipe = recipe_of(build(context, composite((1, 12, 32768, 64), causal=True)))
+    (kernel,) = kernels_of(legalized(recipe, features), features)
+    assert ("subgroupMatrixMultiplyAccumulate" in kernel.code) == (matrix is not None)
+    assert {part.value.shape for part in (*kernel.reads, *kernel.writes)} == {(1, 12, 32768, 64)}
+
+
+@pytest.mark.parametrize("depth", [64, 128, 256])
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_loops_over_the_most_keys_are_bounded(kind: str, depth: int) -> None:
+    """Else `NotSupportedError` says so."""
+    made = kernels(composite((1, 1, MAX_KEYS, depth), "float32"), Features(kind=kind))
+    assert [kernel.name for kernel in made] == ["attention"]
+
+
+def test_more_keys_are_decomposed_unless_rows_are_few() -> None:
+    def what(b: MLGraphBuilder, rows: int) -> Outputs:
+        key = b.input("key", "float32", [1, 1, 2 * MAX_KEYS, 4])
+        query = b.input("query", "float32", [1, 1, rows, 4])
+        return {"y": b.scaled_dot_product_attention(query, key, key)}
+
+    assert set(names(lambda b: what(b, 1))) == {"attention"}
+    assert "attention" not in names(lambda b: what(b, 16))

@@ -7,6 +7,8 @@ reaches memory.
 
 from __future__ import annotations
 
+import math
+
 from webnn_py.engines.webgpu.compiler.attention_tile import (
     ACROSS,
     DEPTH,
@@ -38,6 +40,12 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
 from webnn_py.engines.webgpu.compiler.legalize.attention import MIN_QUERY_ROWS
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
 from webnn_py.ir import Node
+
+MAX_KEYS_IN_LOOPS = 1 << 14
+"""Keys up to which no loop needs to be written out; with `MAX_KEYS`, those below suffice."""
+
+MAX_COPIES = 8
+"""Copies of the code for the values of one key."""
 
 _QUERIES = declared("queries")
 _HELD = declared("held")
@@ -99,6 +107,8 @@ class _AttentionKernel:
         while self.chunk * self.value_vectors > self.held_vectors and self.chunk > self.shares:
             self.chunk //= 2
         self.held_vectors = max(self.held_vectors, self.chunk * self.value_vectors)
+        # The iterations of an invocation are bounded, so for many keys loops are written out.
+        self.is_long = bool(self.columns > MAX_KEYS_IN_LOOPS)
         self.may_end_early = operands.may_end_early(tile.columns * tile.teams)
 
     @property
@@ -277,30 +287,38 @@ class _AttentionKernel:
         is_f16 = self.compute == "f16"
         if is_f16:
             lines += [f"var h{r}_{k} = {self.vec4}();" for r, k in pairs]
-        lines.append(
-            loop(f"for (var d = 0u; d < {u32(self.part_vectors)}; d++)", self.part_vectors)
-        )
-        lines += [
+        products = [
             f"let q{r} = {_QUERIES}[d * {u32(tile.rows)} + down * {u32(tile.each)} + {u32(r)}];"
             for r in range(tile.each)
         ]
-        lines += [
+        products += [
             f"let k{k} = {_HELD}[team * {u32(self.held_vectors)} + (across + {u32(k * ACROSS)})"
             f" * {u32(self.stride)} + d];"
             for k in range(tile.keys)
         ]
         for r, k in pairs:
             if is_f16:
-                lines.append(f"h{r}_{k} = fma(q{r}, k{k}, h{r}_{k});")
+                products.append(f"h{r}_{k} = fma(q{r}, k{k}, h{r}_{k});")
             else:
-                lines += [f"s{r}_{k} = fma(q{r}.{x}, k{k}.{x}, s{r}_{k});" for x in "xyzw"]
-        lines.append(END_LOOP)
+                products += [f"s{r}_{k} = fma(q{r}.{x}, k{k}.{x}, s{r}_{k});" for x in "xyzw"]
+        lines += self._repeated("d", self.part_vectors, self.part_vectors, products)
         if is_f16:
             lines += [
                 f"s{r}_{k} += f32(h{r}_{k}.x + h{r}_{k}.y) + f32(h{r}_{k}.z + h{r}_{k}.w);"
                 for r, k in pairs
             ]
         return lines
+
+    def _repeated(self, name: str, count: int, copies: int, body: list[str]) -> list[str]:
+        """Emit a loop, or for many keys several copies of its body in each iteration."""
+        if not self.is_long:
+            head = f"for (var {name} = 0u; {name} < {u32(count)}; {name}++)"
+            return [loop(head, count), *body, END_LOOP]
+        head = f"for (var at = 0u; at < {u32(count)}; at += {u32(copies)})"
+        lines = [loop(head, count // copies)]
+        for copy in range(copies):
+            lines += ["{", f"let {name} = at + {u32(copy)};", *body, "}"]
+        return [*lines, END_LOOP]
 
     def _changed_scores(self) -> list[str]:
         """Apply the changes to the scores, as vec4s over queries, and share each key's maximum."""
@@ -379,24 +397,23 @@ class _AttentionKernel:
         if is_f16:
             lines += [f"var g{r}_{n} = {self.vec4}();" for r, n in self._sums()]
         keys = self.chunk // shares
-        lines.append(loop(f"for (var j = 0u; j < {u32(keys)}; j++)", keys))
-        lines.append(f"let key = j * {u32(shares)} + share;" if shares > 1 else "let key = j;")
+        products = [f"let key = j * {u32(shares)} + share;" if shares > 1 else "let key = j;"]
         place = chunk * self.chunk + symbol("key", self.chunk)
-        lines += [
+        products += [
             f"let w{q} = {_WEIGHTS}[{self._weight_index(str(place), q)}];"
             for q in self._query_vectors
         ]
         for n in range(self.width_vectors):
             four = (symbol("lane", self.across) + n * self.across).min(self.value_vectors - 1)
-            lines.append(
+            products.append(
                 f"let v{n} = {_HELD}[team * {u32(self.held_vectors)}"
                 f" + key * {u32(self.value_vectors)} + {four}];"
             )
         into = "g" if is_f16 else "sum"
         for r, n in self._sums():
             weight = f"{self.vec4}(w{r // 4}.{'xyzw'[r % 4]})"
-            lines.append(f"{into}{r}_{n} = fma({weight}, v{n}, {into}{r}_{n});")
-        lines.append(END_LOOP)
+            products.append(f"{into}{r}_{n} = fma({weight}, v{n}, {into}{r}_{n});")
+        lines += self._repeated("j", keys, math.gcd(keys, MAX_COPIES), products)
         if is_f16:
             lines += [f"sum{r}_{n} += vec4<f32>(g{r}_{n});" for r, n in self._sums()]
         return lines

@@ -37,7 +37,7 @@ MAX_KEYS_ALWAYS_FUSED = 224
 """Up to this many keys one kernel beats three, whatever the other sizes are."""
 
 MAX_KEYS = 1 << 16
-"""Each invocation loops over all keys, so their number is bounded."""
+"""Each invocation loops over all keys, so their number is bounded; not that for few rows."""
 
 MAX_KEYS_PER_WORKGROUP = 2
 """With more keys per workgroup of queries, the device lacks work: nobody splits the keys."""
@@ -122,7 +122,7 @@ def keeps_attention(node: Node, features: Features) -> bool:
     return (
         SMALLEST.fits("f32", features)
         and all(not is_dimension(size) and size <= most for size, most in sizes)
-        and not span(keys.shape[2])[0] > MAX_KEYS
+        and not (span(keys.shape[2])[0] > MAX_KEYS and span(queries.shape[2])[0] >= MIN_QUERY_ROWS)
         and not span(largest)[0] > features.binding_bytes
     )
 
