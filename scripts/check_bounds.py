@@ -43,12 +43,12 @@ TESTS = {
     "openvino": OPENVINO,
     "dawn": ["tests/backend/test_dawn.py"],
     "all": [*ONNX, *ORT, *OPENVINO, "tests/unit/engines/test_fastest.py", "tests/unit/cli"],
-    "language": ["tests/samples/test_chat.py"],
+    "language,ort": ["tests/samples/test_chat.py"],
     "samples": ["tests/samples/test_photo_classifier.py", "tests/samples/test_dask_batches.py"],
     "graphics": ["tests/samples/test_graphics_samples.py"],
     "service": ["tests/samples/test_ordering_samples.py"],
 }
-"""Tests by extra; "" is the package alone. The extras for contributors are not here."""
+"""Tests by extras; "" is the package alone. The extras for contributors are not here."""
 TOOLS = (
     "anyio",
     "hypothesis",
@@ -128,10 +128,21 @@ def check(title: str, python: str, wheel: Path, tests: Path, extra: str, end: st
     return True
 
 
-def lowest(extra: str) -> list[str]:
-    """Return constraints that fix each requirement with an extra at its lower bound."""
-    rows = requirements([*PROJECT["dependencies"], *EXTRAS.get(extra, ())])
-    return [re.sub(r"\[.*\]", "", row).replace(">=", "==") for row in rows]
+def lowest(extras: str) -> list[str]:
+    """Return constraints that fix each requirement with the extras at its highest lower bound."""
+    own = [f"{PROJECT['name']}[{extras}]"] if extras else []
+    bounds: dict[str, str] = {}
+    for row in requirements([*PROJECT["dependencies"], *own]):
+        found = re.match(r"([\w-]+)(?:\[.*\])?[>=]=([\d.]+)", row)
+        assert found is not None, row
+        name, bound = found.groups()
+        bounds[name] = max(bounds.get(name, "0"), bound, key=numbers)
+    return [f"{name}=={bound}" for name, bound in bounds.items()]
+
+
+def numbers(version: str) -> list[int]:
+    """Return a version's numbers, to compare versions."""
+    return list(map(int, version.split(".")))
 
 
 def requirements(rows: Iterable[str]) -> list[str]:
