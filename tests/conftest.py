@@ -49,7 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine function to its end, under asyncio and under trio."""
+    """Runs a coroutine function to its end, under asyncio, uvloop and trio."""
+    if request.param == "uvloop":  # here, as a test that is skipped halfway leaves work behind
+        pytest.importorskip("uvloop", reason="uvloop is not installed")
     return LOOPS[request.param]
 
 
@@ -59,8 +61,11 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return functools.partial(check, update=request.config.getoption("--update-golden"))
 
 
-UNAVAILABLE = re.compile(r"Unable to find extension: VK_\w+|VK_\w+ is not available\.")
-"""What older versions of wgpu say of drivers without a Vulkan extension."""
+HARMLESS = re.compile(
+    r"Unable to find extension: VK_\w+|VK_\w+ is not available\.|No config found!|"
+    r"No windowing system present\. Using surfaceless platform"
+)
+"""What older versions of wgpu say where a driver lacks something that nobody needs."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +78,7 @@ def wgpu_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         for r in records
         if r.name in ("wgpu", "wgpudawn") and r.levelno >= logging.WARNING
     ]
-    assert not [message for message in said if not UNAVAILABLE.fullmatch(message)]
+    assert not [message for message in said if not HARMLESS.fullmatch(message)]
 
 
 @pytest.fixture

@@ -443,7 +443,7 @@ def test_the_oldest_versions_that_are_declared_are_those_that_are_checked() -> N
 def test_numpy_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for found in ("1.25.2", "1.9.0rc1"):
         monkeypatch.setattr(np, "__version__", found)
-        with pytest.raises(NotSupportedError, match=f"numpy {found} is installed, expected 1.26"):
+        with pytest.raises(NotSupportedError, match=f"numpy {found} is installed, expected 2.1"):
             check_version(np)
     for found in ("1.26.0", "1.26", "2.0.0rc1", "unknown"):
         monkeypatch.setattr(np, "__version__", found)
