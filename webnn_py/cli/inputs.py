@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.cli.images import Image, Preparation, read_image
+from webnn_py.cli.outputs import ARRAYS, read_arrays
+from webnn_py.cli.standard_input import file_path
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError
-from webnn_py.core.files import open_regular
-from webnn_py.core.messages import describe_error
+from webnn_py.core.messages import shown
 from webnn_py.ir import Array
 
 RANDOM = "random"
@@ -32,10 +33,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=named_file,
         metavar="NAME=FILE",
-        help="an array (.npy), an ONNX tensor (.pb), an image, or `random`: 0 to 1, integers 0 or"
-        " 1; what is left out is random. Without NAME=, the only input",
+        help="an array (.npy), an ONNX tensor (.pb), an image, - for one of these on standard"
+        " input, or `random`: 0 to 1, integers 0 or 1; what is left out is random. Without NAME=,"
+        " the only input, or arrays by name (.npz)",
+    )
+    parser.add_argument(
+        "--seed", type=_seed, default=SEED, metavar="N", help=f"of random inputs (default {SEED})"
     )
     Preparation.add_options(parser)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 0")
+    return int(text)
 
 
 def named_file(text: str) -> tuple[str, str]:
@@ -45,7 +56,7 @@ def named_file(text: str) -> tuple[str, str]:
         name, file = "", text
     if not file:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=FILE")
-    return name, file
+    return name, str(file_path(file, ""))
 
 
 def read(pairs: Sequence[tuple[str, str]]) -> Contents:
@@ -61,24 +72,33 @@ def read(pairs: Sequence[tuple[str, str]]) -> Contents:
     """
     contents: dict[str, Array | Image | None] = {}
     for name, file in pairs:
-        if name in contents:
-            raise ValidationError(f"--input: {name or 'the only input'} stands twice")
-        contents[name] = None if file == RANDOM else _read(Path(file))
+        for each, found in _named_contents(name, file).items():
+            if each in contents:
+                raise ValidationError(f"--input: {each or 'the only input'} stands twice")
+            contents[each] = found
     return contents
+
+
+def _named_contents(name: str, file: str) -> Mapping[str, Array | Image | None]:
+    path = Path(file)
+    if file == RANDOM:
+        return {name: None}
+    if path.suffix != ARRAYS:
+        return {name: _read(path)}
+    found = read_arrays(path)
+    if not name:
+        return found
+    if name not in found:
+        raise DataError(f"{path} has no array {shown(name)}, but {', '.join(map(shown, found))}")
+    return {name: found[name]}
 
 
 def _read(path: Path) -> Array | Image:
     if path.suffix == ".npy":
-        try:
-            with open_regular(path) as file:
-                found = np.load(file, allow_pickle=False)
-        except (OSError, MemoryError, DataError):
-            raise
-        except Exception as error:  # a damaged header can raise anything
-            raise DataError(f"{path} holds no array: {describe_error(error)}") from error
-        if not isinstance(found, np.ndarray):
-            raise DataError(f"{path} holds no array, but {type(found).__name__}")
-        return found
+        found = read_arrays(path)
+        if "" not in found:
+            raise DataError(f"{path} holds several arrays, expected one; name it {ARRAYS}")
+        return found[""]
     if path.suffix == ".pb":
         from webnn_py.onnx.tensor_files import read_tensor
 
@@ -91,19 +111,21 @@ def shapes_of(contents: Contents) -> dict[str, list[int]]:
     return {n: list(a.shape) for n, a in contents.items() if n and isinstance(a, np.ndarray)}
 
 
-def arrays(
+def arrays_of(
     contents: Contents,
     inputs: Mapping[str, MLOperandDescriptor],
     sizes: Mapping[str, int],
-    preparation: Preparation,
+    options: argparse.Namespace,
+    optional: Collection[str] = (),
 ) -> dict[str, Array]:
-    """Make an array for each input of a graph.
+    """Make an array for each input.
 
     Args:
         contents: The contents of files, by input.
-        inputs: The graph's inputs.
+        inputs: The inputs.
         sizes: Known sizes of open dimensions.
-        preparation: The preprocessing of images.
+        options: The options of `add_options`.
+        optional: Inputs that stay out unless a file has them.
 
     Raises:
         ValidationError: There is no such input, or a size is unknown.
@@ -119,8 +141,11 @@ def arrays(
         if name not in inputs:
             raise ValidationError(f"--input: there is no input {name!r}, but {', '.join(inputs)}")
     tensors = {}
-    random = np.random.default_rng(SEED)
+    preparation = Preparation.of(options)
+    random = np.random.default_rng(options.seed)
     for name, descriptor in inputs.items():
+        if name in optional and name not in wanted:
+            continue
         value = wanted.get(name)
         if isinstance(value, np.ndarray):
             tensors[name] = value

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from webnn_py.cli.facts import Facts, facts_of
-from webnn_py.cli.models import add_context, add_model, load, open_context
+from webnn_py.cli.models import add_context, add_model, context_of, is_program, load
 from webnn_py.cli.page import page_of
-from webnn_py.cli.printing import format_bytes, print_facts, print_json, print_table
+from webnn_py.cli.printing import (
+    format_bytes,
+    format_shape,
+    print_facts,
+    print_json,
+    print_table,
+)
+from webnn_py.cli.runnable import load_program
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import printable_lines
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    add_model(parser)
+    add_model(parser, programs=True)
     add_context(parser)
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a page with the graph drawn"
@@ -22,7 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print tables or JSON, or write the page; return the exit status."""
-    with open_context(options.device, options.engine) as context:
+    if is_program(options):
+        return _inspect_program(options)
+    with context_of(options) as context:
         loaded = load(options, context)
         facts = facts_of(loaded.graph, loaded.sizes)
     if options.html is not None:
@@ -34,6 +46,30 @@ def run(options: argparse.Namespace) -> int:
         print(f"{options.html}: {len(facts.nodes)} nodes drawn")
     else:
         _print(options.model.name, facts)
+    return 0
+
+
+def _inspect_program(options: argparse.Namespace) -> int:
+    if options.html is not None or options.shape:
+        raise ValidationError("--html and --shape are for graphs, not for saved programs")
+    with context_of(options) as context:
+        program = load_program(options, context)
+        arguments = [asdict(each) for each in program.arguments]
+        listing = str(program)
+    if options.json:
+        print_json({"model": str(options.model), "arguments": arguments, "listing": listing})
+        return 0
+    rows = [
+        (
+            each["name"],
+            f"{each['data_type']}{format_shape(each['shape'])}",
+            each["access"],
+            each["required"],
+        )
+        for each in arguments
+    ]
+    print_table(f"arguments of {options.model.name}", ("name", "", "access", "required"), rows)
+    print(printable_lines(listing))
     return 0
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from webnn_py._version import __version__
 from webnn_py.core.errors import MLError
@@ -151,10 +151,16 @@ def _prepare_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, as all errors of commands are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message without the usage, and end."""
+        self.exit(FAILED, f"{self.prog}: {printable_lines(message)}; see {self.prog} --help\n")
+
+
 def _run(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="webnn-py", description="Run and inspect models with webnn_py."
-    )
+    parser = _Parser(prog="webnn-py", description="Run and inspect models with webnn_py.")
     parser.add_argument("--version", action="version", version=f"webnn_py {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, does in COMMANDS.items():

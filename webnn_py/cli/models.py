@@ -7,14 +7,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from webnn_py import onnx
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
-from webnn_py.api.ml import ml
+from webnn_py.api.ml import GPU_ENGINES, ml
+from webnn_py.cli.benchmark import count
+from webnn_py.cli.info import GPU_LIBRARIES, version_of
 from webnn_py.cli.progress import Progress
+from webnn_py.cli.standard_input import SAVED_GRAPH_SUFFIX, SAVED_PROGRAM_SUFFIX, file_path
 from webnn_py.core.dimensions import multiple_of, symbols_of
-from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.errors import DataError, NotSupportedError, ValidationError
 from webnn_py.core.polynomials import Symbol
 
 Shapes = dict[str, list[int] | int]
@@ -22,16 +26,18 @@ Shapes = dict[str, list[int] | int]
 NO_SHAPES: Mapping[str, list[int]] = {}
 
 DEVICES = ("cpu", "gpu")
-SAVED = ".mlgraph"
-"""File extension of saved graphs."""
-PROGRAM = ".mlprogram"
-"""File extension of saved programs."""
+SAVED, PROGRAM = SAVED_GRAPH_SUFFIX, SAVED_PROGRAM_SUFFIX
+MAX_THREADS = 1024
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the model and its sizes."""
+def add_model(parser: argparse.ArgumentParser, programs: bool = False) -> None:
+    """Add the options for the model and its sizes; say whether saved programs are accepted."""
     parser.add_argument(
-        "model", type=Path, metavar="MODEL", help="an ONNX model, or a saved graph (.mlgraph)"
+        "model",
+        type=_model_path,
+        metavar="MODEL",
+        help=f"an ONNX model, a saved graph ({SAVED}){f' or program ({PROGRAM})' * programs},"
+        " or - for standard input",
     )
     parser.add_argument(
         "--shape",
@@ -43,10 +49,79 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _model_path(text: str) -> Path:
+    return file_path(text, ".onnx")
+
+
 def add_context(parser: argparse.ArgumentParser) -> None:
-    """Add the options for device and engine."""
-    parser.add_argument("--device", choices=DEVICES, default="cpu", help="where it runs")
+    """Add the options for device, engine, adapter and threads."""
+    parser.add_argument(
+        "--device", choices=DEVICES, help="where it runs (default cpu; a program: gpu)"
+    )
     parser.add_argument("--engine", default="auto", help="an engine that `info` lists")
+    parser.add_argument(
+        "--adapter",
+        metavar="NAME|NUMBER",
+        help="the GPU: part of its name, or its number as `info` lists it",
+    )
+    parser.add_argument(
+        "--threads", type=count(MAX_THREADS), metavar="N", help="threads of an engine of the CPU"
+    )
+
+
+def is_program(options: argparse.Namespace) -> bool:
+    """Return whether the model of `add_model` is a saved program."""
+    return bool(options.model.suffix == PROGRAM)
+
+
+def context_of(options: argparse.Namespace) -> MLContext:
+    """Create a context for the options of `add_model` and `add_context`.
+
+    Raises:
+        ValidationError: The options contradict each other.
+        NotSupportedError: There is no such engine or adapter.
+    """
+    device = options.device or (
+        "gpu" if is_program(options) or options.adapter is not None else "cpu"
+    )
+    if is_program(options) and device == "cpu":
+        raise ValidationError(f"{options.model}: a saved program runs on GPUs: --device gpu")
+    if device == "gpu":
+        if options.threads is not None:
+            raise ValidationError("--threads: engines of GPUs have no threads to set")
+        return _gpu_context(options.engine, options.adapter)
+    if options.adapter is not None:
+        raise ValidationError("--adapter names a GPU: it needs --device gpu")
+    threads = {} if options.threads is None else {"threads": options.threads}
+    return ml.create_context_sync(device_type="cpu", engine=options.engine, engine_options=threads)
+
+
+def _gpu_context(engine: str, wanted: str | None) -> MLContext:
+    if wanted is None or engine not in GPU_ENGINES:
+        return ml.create_context_sync(device_type="gpu", engine=engine)
+    from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters, open_device
+
+    names: list[str] = []
+    for library_engine, library in GPU_LIBRARIES.items():
+        if version_of(library) is None:
+            continue
+        for adapter in all_adapters(library_engine):
+            info = adapter.info
+            is_it = wanted == str(len(names)) or _is_called(adapter, wanted)
+            names.append(
+                f"{len(names)} {info['device']} ({info['backend_type']}, {library_engine})"
+            )
+            if is_it and engine in ("auto", library_engine):
+                device = open_device(adapter, library_engine)
+                return ml.create_context_sync(device, engine=library_engine)
+    listed = "; ".join(names) or "none"
+    raise NotSupportedError(
+        f"--adapter: there is no {wanted!r} for engine {engine!r}, but {listed}"
+    )
+
+
+def _is_called(adapter: Any, part: str) -> bool:
+    return not part.isdecimal() and part.lower() in adapter.summary.lower()
 
 
 def shape(text: str) -> tuple[str, list[int] | int]:
@@ -64,7 +139,7 @@ def shape(text: str) -> tuple[str, list[int] | int]:
 
 
 def open_context(device: str, engine: str) -> MLContext:
-    """Create a context for the options `--device` and `--engine`."""
+    """Create a context on "cpu" or "gpu" with an engine."""
     return ml.create_context_sync(device_type="gpu" if device == "gpu" else "cpu", engine=engine)
 
 
@@ -126,7 +201,7 @@ def load(
     given: Shapes = {**shapes, **said}
     if path.suffix == PROGRAM:
         raise DataError(
-            f"{path}: a saved program is run from Python, by MLContext.load_program_sync"
+            f"{path} is a saved program, expected a graph: `run` and `inspect` take programs"
         )
     start = time.perf_counter()
     with Progress(f"reading {path.name}") as progress:
@@ -136,7 +211,7 @@ def load(
             graph = onnx.load(path, context, given, progress=progress.reached)
     loaded = Loaded(graph, time.perf_counter() - start, said)
     if path.suffix == SAVED:
-        _check_names(loaded, given)
+        _check_names(loaded, said)
     return loaded
 
 

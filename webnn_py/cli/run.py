@@ -1,29 +1,23 @@
-"""`webnn-py run`: run a model in one of the three modes, and time it."""
+"""`webnn-py run`: run a model in one of the three modes, time, compare and profile it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from webnn_py.api.compiled import compiled_of
-from webnn_py.api.graph import MLGraph
-from webnn_py.api.profile import MOST_RUNS, MLProfile
-from webnn_py.cli import inputs
-from webnn_py.cli.facts import Facts, facts_of
-from webnn_py.cli.images import Preparation
-from webnn_py.cli.models import add_context, add_model, load, open_context
-from webnn_py.cli.modes import MODES, Arrays, Compute
+from webnn_py.api.ml import GPU_ENGINES
+from webnn_py.cli import benchmark, compare, inputs, outputs
+from webnn_py.cli.benchmark import Clock, Load
+from webnn_py.cli.models import add_context, add_model, context_of
+from webnn_py.cli.modes import MODES, Arrays, Mode
 from webnn_py.cli.printing import (
-    format_duration,
     format_shape,
     print_facts,
     print_json,
@@ -31,7 +25,8 @@ from webnn_py.cli.printing import (
     shown,
 )
 from webnn_py.cli.progress import Progress
-from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.cli.runnable import Runnable, load_runnable
+from webnn_py.core.errors import DataError
 from webnn_py.core.files import open_regular
 from webnn_py.ir import Array
 
@@ -48,9 +43,13 @@ STATISTICS: Mapping[str, Callable[[Array], Any]] = {
 }
 
 
+STATUS_DIFFERENT = 1
+"""Exit status if `--compare` finds a difference."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    add_model(parser)
+    add_model(parser, programs=True)
     add_context(parser)
     parser.add_argument(
         "--mode",
@@ -58,130 +57,115 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="MLExecution (default on a CPU), MLAwaitedExecution (on a GPU), MLCommandEncoder",
     )
     inputs.add_options(parser)
-    parser.add_argument(
-        "--output",
-        action="append",
-        default=[],
-        type=inputs.named_file,
-        metavar="NAME=FILE.npy",
-        help="write an output to a file. Without NAME=, the only output",
-    )
+    outputs.add_option(parser)
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="names of classes, one a line, or a JSON list"
     )
-    parser.add_argument(
-        "--benchmark", type=_count, default=0, metavar="N", help="run N more times and time that"
-    )
+    benchmark.add_options(parser)
     parser.add_argument("--profile", action="store_true", help="say where time and memory go")
+    parser.add_argument(
+        "--trace",
+        type=_trace_path,
+        metavar="FILE.json",
+        help="write the profile as a trace that https://ui.perfetto.dev opens",
+    )
+    compare.add_options(parser)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_RUNS:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 1 to {MOST_RUNS}")
-    return int(text)
+def _trace_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix != ".json" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a file .json in a folder")
+    return path
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the model and print its outputs; return the exit status."""
     contents = inputs.read(options.input)
     labels = None if options.labels is None else _labels(options.labels)
-    mode = options.mode or ("execution" if options.device == "cpu" else "awaited")
-    runs = options.benchmark or (DEFAULT_PROFILE_RUNS if options.profile else 0)
-    with open_context(options.device, options.engine) as context:
-        loaded = load(options, context, inputs.shapes_of(contents))
-        graph, sizes = loaded.graph, loaded.sizes
-        arrays = inputs.arrays(contents, graph.inputs, sizes, Preparation.of(options))
-        _check_sizes(sizes, dict(compiled_of(graph).fixed(arrays)[1]))
-        with MODES[mode](context, graph) as compute:
+    profiling = options.profile or options.trace is not None
+    load = Load.of(options) or (Load(DEFAULT_PROFILE_RUNS, None, 1, 1) if profiling else None)
+    expected = None
+    if isinstance(options.compare, Path):
+        expected = outputs.read_arrays(options.compare)
+    profile = None
+    with context_of(options) as context:
+        model = load_runnable(options, context, contents)
+        outputs.check_names(options.output, model.outputs)
+        if expected is not None:
+            compare.check_expected(options.compare, expected, model.outputs)
+        arrays = model.arrays(contents, options)
+        with model.mode(options.mode, 1 if load is None else load.concurrency) as mode:
             with Progress("first run"):
-                first, results = _timed(compute, arrays)
-            times = _benchmark(compute, arrays, runs)
-        profile = _profile(graph, arrays, runs) if options.profile else None
-    _write(options.output, results)
+                first, results = _timed(mode, arrays)
+            clock = None if load is None else _benchmark(mode, arrays, load)
+        if profiling:
+            runs = (load and load.runs) or DEFAULT_PROFILE_RUNS
+            with Progress("profiling"):
+                profile = model.profile(arrays, runs)
+    outputs.write(options.output, results)
     report: dict[str, Any] = {
         "model": str(options.model),
-        "mode": mode,
+        "mode": mode.name,
         "outputs": {name: _described(array) for name, array in results.items()},
     }
     if labels is not None:
         report["classes"] = _classes(results, labels)
-    if times:
-        report["seconds"] = _seconds(loaded.seconds, first, times)
+    if load is not None and clock is not None:
+        report["seconds"] = benchmark.summary(
+            model.seconds, first, clock.times, clock.elapsed, load.concurrency
+        )
     if profile is not None:
         report["profile"] = profile.as_json()
+        if options.trace is not None:
+            profile.measured.save_trace(options.trace)
+    found = []
+    if options.compare is not None:
+        if expected is None:
+            expected = _results_of(options.compare, options, contents, arrays)
+        found = compare.differences(results, expected, options)
+        report["differences"] = [each.as_json() for each in found]
     if options.json:
         print_json(report)
     else:
         _print(report)
+        if found:
+            compare.print_differences(f"compared with {options.compare}", found)
         if profile is not None:
-            print_facts("profile", profile.facts.summary())
+            print_facts("profile", profile.summary)
             print(profile.measured)
-    return 0
+    return 0 if all(each.equal for each in found) else STATUS_DIFFERENT
 
 
-def _check_sizes(said: Mapping[str, int], given: Mapping[str, int]) -> None:
-    for name, size in given.items():
-        if said.get(name, size) != size:
-            raise ValidationError(f"--shape: {name} is {said[name]}, and {size} by the inputs")
-
-
-def _timed(compute: Compute, arrays: Mapping[str, Array]) -> tuple[float, Arrays]:
+def _timed(mode: Mode, arrays: Mapping[str, Array]) -> tuple[float, Arrays]:
     start = time.perf_counter()
-    results = compute(arrays)
+    results = mode.compute(arrays)
     return time.perf_counter() - start, results
 
 
-def _benchmark(compute: Compute, arrays: Mapping[str, Array], runs: int) -> list[float]:
-    times = []
-    with Progress("runs", runs) as progress:
-        for progress.done in range(runs):
-            times.append(_timed(compute, arrays)[0])
-    return times
+def _benchmark(mode: Mode, arrays: Mapping[str, Array], load: Load) -> Clock:
+    with Progress("warming up"):
+        for _ in range(load.warmup - 1):
+            mode.compute(arrays)
+    with Progress("runs", load.runs) as progress:
+        clock = Clock(load, progress)
+        mode.repeat(arrays, clock, load.concurrency)
+    return clock
 
 
-def _seconds(loading: float, first: float, times: Sequence[float]) -> dict[str, float | int]:
-    return {
-        "load": loading,
-        "first run": first,
-        "median run": statistics.median(times),
-        "fastest run": min(times),
-        "slowest run": max(times),
-        "runs": len(times),
-    }
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The profile of a graph.
-
-    Attributes:
-        facts: Its nodes, kernels and memory.
-        measured: The times of its steps.
-    """
-
-    facts: Facts
-    measured: MLProfile
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the profile as data for JSON."""
-        return {
-            "nodes": len(self.facts.nodes),
-            "kernels": len(self.facts.steps),
-            "constant_bytes": self.facts.constant_bytes,
-            "intermediate_bytes": self.facts.intermediate_bytes,
-            "milliseconds": self.measured.milliseconds,
-            "clock": self.measured.clock,
-            "peak_flops": self.measured.peak_flops,
-            "peak_bytes": self.measured.peak_bytes,
-            "steps": [asdict(row) for row in self.measured],
-        }
-
-
-def _profile(graph: MLGraph, arrays: Mapping[str, Array], runs: int) -> Profile:
-    with Progress("profiling"):
-        _, sizes = compiled_of(graph).fixed(arrays)
-        facts = facts_of(graph, dict(sizes))
-        return Profile(facts, graph.profile(arrays, runs=runs))
+def _results_of(
+    engine: str, options: argparse.Namespace, contents: inputs.Contents, arrays: Arrays
+) -> Arrays:
+    """Run the model on another engine."""
+    device = "gpu" if engine in GPU_ENGINES else "cpu"
+    others = {"engine": engine, "device": device, "adapter": None, "threads": None}
+    with (
+        Progress(f"running on {engine}"),
+        context_of(argparse.Namespace(**{**vars(options), **others})) as context,
+    ):
+        model: Runnable = load_runnable(options, context, contents)
+        with model.mode(None, 1) as mode:
+            return mode.compute(arrays)
 
 
 def _described(array: Array) -> dict[str, Any]:
@@ -231,16 +215,6 @@ def _classes(
     return found
 
 
-def _write(pairs: Sequence[tuple[str, str]], results: Mapping[str, Array]) -> None:
-    for name, file in pairs:
-        if not name and len(results) != 1:
-            raise ValidationError(f"--output: say which one: NAME=FILE; {', '.join(results)}")
-        if name and name not in results:
-            raise ValidationError(f"--output: there is no {name!r}, but {', '.join(results)}")
-        with open(file, "wb") as stream:
-            np.save(stream, results[name or next(iter(results))])
-
-
 def _print(report: Mapping[str, Any]) -> None:
     rows = []
     for name, facts in report["outputs"].items():
@@ -252,5 +226,4 @@ def _print(report: Mapping[str, Any]) -> None:
         pairs = [(each["label"], f"{each['score']:.4g}") for each in best]
         print_table(f"{name}: best classes", ("class", "score"), pairs)
     if "seconds" in report:
-        times = {n: t if n == "runs" else format_duration(t) for n, t in report["seconds"].items()}
-        print_facts("time", times)
+        benchmark.print_summary(report["seconds"])

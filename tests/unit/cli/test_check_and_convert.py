@@ -96,7 +96,7 @@ def test_a_program_is_written_of_known_sizes(
     told(capsys, "convert", doubling, saved)
     told(capsys, "convert", saved, str(target), "--shape", "x=5,2")
     assert gpu.load_program_sync(target).arguments["x"].shape == (5, 2)
-    assert "is run from Python" in refused(capsys, "run", str(target))
+    assert "--device gpu" in refused(capsys, "run", str(target), "--device", "cpu")
 
 
 def test_saved_graphs_are_taken_everywhere(

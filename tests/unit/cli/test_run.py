@@ -176,7 +176,7 @@ ERRORS = {
     ("run", "NETWORK", "--shape", "x=1,3,9,9"): "[1, 3, 9, 9]",
     ("inspect", "nowhere.onnx"): "cannot be read",
     ("check", "nowhere.onnx"): "cannot be read",
-    ("check", "model.mlprogram"): "a saved program is run from Python",
+    ("check", "model.mlprogram"): "is a saved program, expected a graph",
     ("convert", "NETWORK", "out.tflite"): "out.tflite",
 }
 

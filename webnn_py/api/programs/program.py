@@ -34,7 +34,7 @@ from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import reading_program, write_program
-from webnn_py.engines.webgpu.program.plan import MAX_DISPATCHES
+from webnn_py.engines.webgpu.program.plan import MAX_DISPATCHES, Argument
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host_arrays
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -438,6 +438,11 @@ def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram
         program._executable = _engine_of(program._session).load_program(plan)
         program._session.has(program._executable)
     return program
+
+
+def arguments_of(program: MLProgram) -> Sequence[Argument]:
+    """Return the arguments of a compiled or loaded program, with their use."""
+    return program._compiled().plan.arguments
 
 
 def _engine_of(session: Session) -> WebGPUEngine:

@@ -81,6 +81,15 @@ def request_device(
             f"no {kind}GPU adapter: install a Vulkan driver (Debian without a GPU:"
             " mesa-vulkan-drivers), or use device_type='cpu'"
         )
+    return open_device(adapter, engine)
+
+
+def open_device(adapter: Any, engine: str = "webgpu") -> Any:
+    """Request a device from an adapter of an engine's library, with its features and limits.
+
+    Raises:
+        OperationError: The driver refuses a device.
+    """
     webgpu = implementation_named(engine)
     features = [name for name in webgpu.WANTED_FEATURES if name in adapter.features]
     request = functools.partial(
