@@ -97,10 +97,10 @@ def _write_npz(stream: Any, results: Mapping[str, Array]) -> None:
 
 
 def _write_pb(stream: Any, results: Mapping[str, Array]) -> None:
-    from onnx import numpy_helper
+    from webnn_py.onnx.tensor_files import tensor_bytes
 
     ((name, array),) = results.items()
-    stream.write(numpy_helper.from_array(array, name).SerializeToString())
+    stream.write(tensor_bytes(array, name))
 
 
 WRITERS: Mapping[str, Callable[[Any, Mapping[str, Array]], None]] = {

@@ -1,4 +1,4 @@
-"""Reader of files with one tensor each, the format of ONNX's test data."""
+"""Reader and writer of files with one tensor each, the format of ONNX's test data."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def read_tensor(path: Path) -> Array:
         raise
     except Exception as error:  # protobuf and NumPy raise errors of several types
         raise DataError(f"{path} holds no ONNX tensor: {error}") from error
+
+
+def tensor_bytes(array: Array, name: str) -> bytes:
+    """Return an array as the contents of a TensorProto file."""
+    contents: bytes = numpy_helper.from_array(array, name).SerializeToString()
+    return contents
