@@ -78,6 +78,30 @@ def test_many_clients_that_come_late_and_leave(gpu: MLContext, steps: list[int])
     assert steps
 
 
+def test_clients_that_join_running_ones(gpu: MLContext, steps: list[int]) -> None:
+    """Their prompts are read between submissions, several tokens a run."""
+    model, oracle = made("given")
+    decoder = load_decoder(model, gpu, length=64, slots=8)
+
+    async def client(number: int, after: asyncio.Event, then: asyncio.Event) -> None:
+        await after.wait()
+        prompt = [number, *PROMPTS[2]]
+        found: list[int] = []
+        async for token in decoder.generate(prompt, max_tokens=50):
+            found.append(token)
+            if len(found) == 20:
+                then.set()
+        assert found == oracle.tokens(prompt, 50)
+
+    async def main() -> None:
+        events = [asyncio.Event() for _ in range(7)]
+        events[0].set()
+        await asyncio.gather(*(client(n, events[n], events[n + 1]) for n in range(4)))
+
+    asyncio.run(main())
+    assert max(steps) == MAX_STEPS
+
+
 def test_sampled_clients_beside_greedy_ones(gpu: MLContext) -> None:
     decoder = decoder_by_hand(gpu, keys=KEYS)
     options = {"temperature": 0.9, "top_k": 5, "seed": 7, "max_tokens": 30}

@@ -307,13 +307,12 @@ class Scheduler:
         most = None if self._layout.one_by_one else 1
         waiting = [row for row in self._rows if row.pending and row.is_ready()]
         steps = [row for row in waiting if most is None or len(row.pending) <= most]
-        if self._flight is not None and not self._flight.is_of(steps):
+        if self._flight is not None and not self._flight.is_of(waiting):
             self._land()  # which may end rows, or make others wait
             return True
         if steps:
-            runs_ahead = self._is_device and len(steps) == len(waiting)
-            runs_ahead = runs_ahead and all(row.may_run_ahead for row in steps)
-            step = self._step_ahead if runs_ahead else self._step
+            ahead = self._is_device and all(row.may_run_ahead for row in waiting)
+            step = self._step_ahead if ahead else self._step
             self._try(steps, functools.partial(step, steps))
         prompt = next((row for row in waiting if row not in steps), None)
         if prompt is not None:
