@@ -17,6 +17,9 @@ from tests.internals import engine_of, taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
 from webnn_py.core.devices import Float32Precision
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernels import costs
+from webnn_py.engines.webgpu.compiler.kernels.costs import Cost
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SubgroupTile
 from webnn_py.engines.webgpu.program.storage import MatrixShape
 from webnn_py.engines.webgpu.runtime.engine import SPLITTING
 from webnn_py.passes import split_float32
@@ -102,6 +105,36 @@ def test_products_with_rests(matrices: tuple[MLContext, list[str]]) -> None:
     inputs = {"a": a, "c": c, "d": d}
     expected = np.maximum(a.astype(np.float64) @ c.astype(np.float64) + d, 0)
     check(matrices, lambda b, a, c, d: b.relu(b.add(b.matmul(a, c), d)), inputs, expected)
+
+
+UNEVEN = Cost(SubgroupTile(32, 48, 32, 2, 1), 1, 1, 1, 1)
+"""A tile whose columns are no power of 2, small enough for software adapters to compile it."""
+
+
+@pytest.mark.parametrize(
+    ("matrices", "cost"),
+    [
+        ("emulated", UNEVEN),
+        *(("tensor cores", cost) for cost in (UNEVEN, *costs.MATRIX_COSTS)),
+    ],
+    indirect=["matrices"],
+)
+def test_tiles(
+    matrices: tuple[MLContext, list[str]], cost: Cost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several tiles with rests; columns of one operand are loaded along k, of the other not."""
+    monkeypatch.setattr(costs, "MATRIX_COSTS", (cost,))
+    for others in ("F16_COSTS", "F16_VEC8_COSTS"):
+        monkeypatch.setattr(costs, others, ())
+    tile = cost.tile
+    rows, depth, columns = tile.rows + 20, tile.depth + 24, tile.cols + 40
+    a, c, d = drawn(rows, depth), drawn(depth, columns), drawn(columns, depth)
+    expected = a.astype(np.float64) @ (c.astype(np.float64) + d.T)
+
+    def record(b: MLGraphBuilder, a: MLOperand, c: MLOperand, d: MLOperand) -> MLOperand:
+        return b.add(b.matmul(a, c), b.matmul(a, b.transpose(d)))
+
+    check(matrices, record, {"a": a, "c": c, "d": d}, expected)
 
 
 @on_tensor_cores
