@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -17,7 +18,7 @@ pytest.importorskip("onnx")
 from benchmarks import gpu, gpu_builds, gpu_operators, gpu_peers, networks, report
 from benchmarks.cases import OPERATORS
 from benchmarks.large_operators import CASES
-from benchmarks.models import ENCODER, LIGHT, batched, inputs_of, logits, model
+from benchmarks.models import ENCODER, LIGHT, batched, half, inputs_of, logits, model
 from webnn_py import MLExecution, MLGraphBuilder, ml
 from webnn_py import onnx as webnn_onnx
 
@@ -204,6 +205,22 @@ NETWORKS = {
     "attention": lambda: networks.attention(16),
     "super-resolution": lambda: networks.super_resolution(12, 16),
 }
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float16_holds_the_values_of_networks(name: str) -> None:
+    """Their weights are random: a spread that is too wide would overflow."""
+    whole = NETWORKS[name]()
+    results = []
+    with ml.create_context_sync() as context:
+        for found in (whole, half(copy.deepcopy(whole))):
+            graph = webnn_onnx.load(found, context)
+            results.append(
+                next(iter(MLExecution(context).compute(graph, inputs_of(found)).values()))
+            )
+    exact, rounded = (np.asarray(result, np.float64) for result in results)
+    assert np.abs(exact).max() > 0
+    assert gpu.apart(rounded, exact) < gpu.LARGE["16"]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
