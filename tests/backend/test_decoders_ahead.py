@@ -24,9 +24,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     submit = AheadSteps.submit
 
-    def counted(ahead: AheadSteps, count: int) -> int:
+    def counted(ahead: AheadSteps, count: int, noise: Any = None) -> int:
         counts.append(count)
-        return submit(ahead, count)
+        return submit(ahead, count, noise)
 
     monkeypatch.setattr(AheadSteps, "submit", counted)
     return counts
@@ -102,20 +102,48 @@ def test_clients_that_join_running_ones(gpu: MLContext, steps: list[int]) -> Non
     assert max(steps) == MAX_STEPS
 
 
-def test_sampled_clients_beside_greedy_ones(gpu: MLContext) -> None:
-    decoder = decoder_by_hand(gpu, keys=KEYS)
-    options = {"temperature": 0.9, "top_k": 5, "seed": 7, "max_tokens": 30}
-    alone = list(decoder.generate_sync(PROMPTS[0], **options))
+OPTIONS: list[dict[str, Any]] = [
+    {"temperature": 0.9},
+    {"temperature": 1.5, "top_k": 5},
+    {"temperature": 0.7, "top_p": 0.8},
+    {"temperature": 1.2, "top_k": 9, "top_p": 0.9, "repetition_penalty": 1.3},
+    {"repetition_penalty": 1.5},
+]
 
-    async def tokens(prompt: list[int], **given: Any) -> list[int]:
-        return [token async for token in decoder.generate(prompt, **given)]
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_drawn_tokens(gpu: MLContext, cpu: MLContext, options: Any, steps: list[int]) -> None:
+    """A seed gives the tokens that it gives on a CPU, whose draws are those of NumPy."""
+    found = []
+    for context in (gpu, cpu):
+        decoder = decoder_by_hand(context, keys=KEYS)
+        for seed, prompt in enumerate(PROMPTS):
+            found.append(list(decoder.generate_sync(prompt, max_tokens=50, seed=seed, **options)))
+    assert found[: len(PROMPTS)] == found[len(PROMPTS) :]
+    assert max(steps) == MAX_STEPS
+    assert len({*found[0]}) > 3
+
+
+def test_drawn_tokens_are_those_alone(gpu: MLContext) -> None:
+    """Whoever comes meanwhile, with options or a function of its own, or without any."""
+    model, _ = made("given")
+    decoder = load_decoder(model, gpu, length=64, slots=4)
+    choices = [*OPTIONS, {}, {"logits": lambda logits: logits[::-1]}] * 2
+    prompts = [[number, *PROMPTS[number % 5]] for number in range(len(choices))]
+    alone = [
+        list(decoder.generate_sync(prompt, max_tokens=20, seed=number, **options))
+        for number, (prompt, options) in enumerate(zip(prompts, choices, strict=True))
+    ]
+
+    async def tokens(number: int) -> list[int]:
+        await asyncio.sleep(number * 0.03)
+        given = {"max_tokens": 20, "seed": number, **choices[number]}
+        return [token async for token in decoder.generate(prompts[number], **given)]
 
     async def main() -> list[list[int]]:
-        return await asyncio.gather(
-            tokens(PROMPTS[1], max_tokens=40), tokens(PROMPTS[0], **options)
-        )
+        return await asyncio.gather(*map(tokens, range(len(choices))))
 
-    assert asyncio.run(main()) == [tokens_after(PROMPTS[1], 40), alone]
+    assert asyncio.run(main()) == alone
 
 
 def test_a_sequence_between_generations(gpu: MLContext) -> None:

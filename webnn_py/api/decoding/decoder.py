@@ -436,6 +436,10 @@ class _Generation:
         left: Number of tokens to generate at most.
         stop: Tokens that end the text.
         turn: Ends with it.
+
+    Attributes:
+        ids: The text so far.
+        sampler: Chooses the tokens.
     """
 
     def __init__(
@@ -451,7 +455,8 @@ class _Generation:
         self._scheduler = scheduler
         self._stream = stream
         self._row = row
-        self._ids = [*prompt]
+        self.ids = [*prompt]
+        self.sampler = Sampler(SamplingOptions())
         self._left = left
         self._stop = stop
         self._turn = turn
@@ -469,17 +474,18 @@ class _Generation:
     def read(self, ids: Sequence[int], sampler: Sampler) -> None:
         """Have tokens read, and the next one chosen from their logits."""
         choose = functools.partial(self._choose, sampler)
-        self._row.read(ids, choose, self.end, self if sampler.is_greedy else None)
+        self.sampler = sampler
+        self._row.read(ids, choose, self.end, self if sampler.options.adjust is None else None)
 
     def _choose(self, sampler: Sampler, logits: Array) -> None:
-        token = sampler.choose(logits, self._ids)
+        token = sampler.choose(logits, self.ids)
         if self.take(token):
             self.read([token], sampler)
 
     def take(self, token: int) -> bool:
         """Take the next token; return whether another one is wanted."""
         if token not in self._stop:
-            self._ids.append(token)
+            self.ids.append(token)
             self._left -= 1
             self._stream.put(token)
             if self._left:

@@ -1,13 +1,14 @@
 """DeviceSteps: a decoder's runs on a device, dispatched over the same tensors each time.
 
-One run may read several tokens of each row: a second graph takes the most likely tokens and makes
-the next step's inputs of them, so that nothing is read back in between.
+One run may read several tokens of each row: a second graph chooses the next tokens and makes the
+next step's inputs of them, so that nothing is read back in between.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
 from webnn_py.api.decoding.cache_rows import CacheRows
+from webnn_py.api.decoding.device_sampling import Draw, drawn_token
 from webnn_py.api.decoding.layout import DecoderLayout
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
@@ -31,6 +33,7 @@ MAX_STEPS = 8
 """Steps of one submission: a client that comes waits for two submissions at most."""
 PART_BYTES = 256
 """Parts of a tensor begin at multiples of so many bytes, as devices bind them."""
+OPTIONS = ("temperature", "top_k", "top_p", "penalty")
 FLAGS = {"readable": True, "writable": True, "exportable": False}
 
 
@@ -104,7 +107,7 @@ class _Step:
         made = signature.outputs[layout.logits]
         self.logits = self.tensor(made.data_type, made.shape)
         self._decode = self._decoder(self.inputs)
-        self._ahead: AheadSteps | None = None
+        self._ahead: dict[bool, AheadSteps] = {}
 
     def tensor(self, data_type: MLOperandDataType, shape: Shape) -> MLTensor:
         """Make a tensor."""
@@ -122,16 +125,28 @@ class _Step:
         self._decode.submit()
         return read(self.logits)
 
-    @property
-    def ahead(self) -> AheadSteps:
+    def ahead(self, draws: bool) -> AheadSteps:
         """Return the steps whose tokens the device chooses; made at their first use."""
-        if self._ahead is None:
-            self._ahead = AheadSteps(self._session, self._layout, self, self._decoder, self._count)
-        return self._ahead
+        if draws not in self._ahead:
+            self._ahead[draws] = AheadSteps(
+                self._session, self._layout, self, self._decoder, self._count, draws
+            )
+        return self._ahead[draws]
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """How tokens are chosen, for each row; see `device_sampling.Draw`."""
+
+    temperature: Array
+    top_k: Array
+    top_p: Array
+    penalty: Array
+    seen: Array
 
 
 class AheadSteps:
-    """Steps whose tokens the device chooses: the most likely ones.
+    """Steps whose tokens the device chooses.
 
     The number of keys of each row lies in one of two tensors in turn, as a step reads one and
     writes the other. Tokens lie in a ring, of which one half is read while the other is written.
@@ -142,6 +157,7 @@ class AheadSteps:
         step: Tensors of the step.
         decoder: Makes the dispatch of the decoder's graph with other inputs.
         count: Number of rows.
+        draws: Whether rows have options; else the most likely tokens are taken.
     """
 
     def __init__(
@@ -151,6 +167,7 @@ class AheadSteps:
         step: _Step,
         decoder: Callable[[Mapping[str, MLTensor]], _Dispatch],
         count: int,
+        draws: bool,
     ) -> None:
         self._session = session
         self._layout = layout
@@ -172,23 +189,53 @@ class AheadSteps:
             for lengths in self._lengths
         ]
         self._choosers: dict[tuple[int, int], _Dispatch] = {}
-        self._graph = _chooser(session, layout, step, count, self._shares)
+        self._options: dict[str, MLTensor] = {}
+        self._seen: list[MLTensor] = []
+        if draws:
+            self._options = {name: step.tensor("float32", (count,)) for name in OPTIONS}
+            self._seen = [step.tensor("uint8", (count, layout.vocabulary)) for _ in range(2)]
+            self._noise = step.tensor("float32", (2 * MAX_STEPS, each // 4))
+            noise = functools.partial(tensor_operations.part, self._noise)
+            self._noise_halves = [noise(n * half, (MAX_STEPS, each // 4)) for n in range(2)]
+            self._noises = [noise(n * each, (count,)) for n in range(2 * MAX_STEPS)]
+        self._graph = _chooser(session, layout, step, count, self._shares, draws)
 
-    def begin(self, given: Mapping[str, Array], lengths: Array, active: Array) -> None:
+    def begin(
+        self,
+        given: Mapping[str, Array],
+        lengths: Array,
+        active: Array,
+        options: RowOptions | None = None,
+    ) -> None:
         """Begin at tokens that the host knows.
 
         Args:
             given: Inputs of the first step but for the caches, by name.
             lengths: Number of keys of each row.
             active: 1 for rows that take part, 0 for others.
+            options: How to choose, if rows have options.
         """
+        if options is not None:
+            values = {name: getattr(options, name).astype(np.float32) for name in OPTIONS}
+            write(self._session, self._options, values)
+            tensor_operations.write(self._session, self._seen[self._turn], options.seen)
         write(self._session, self._step.inputs, given)
         tensor_operations.write(self._session, self._lengths[self._turn], lengths.astype(np.int32))
         tensor_operations.write(self._session, self._active, active.astype(np.int32))
 
-    def submit(self, count: int) -> int:
-        """Submit steps, at most `MAX_STEPS`; return the number of the half with their tokens."""
+    def submit(self, count: int, noise: Array | None = None) -> int:
+        """Submit steps; return the number of the half with their tokens.
+
+        Args:
+            count: Number of steps, at most `MAX_STEPS`.
+            noise: Numbers from 0 up to 1, [count, rows], if rows have options.
+        """
         half, self._batch = self._batch, 1 - self._batch
+        if noise is not None:
+            target = self._noise_halves[half]
+            padded = np.zeros(target.shape, np.float32)
+            padded[:count, : noise.shape[1]] = noise
+            tensor_operations.write(self._session, target, padded)
         for place in range(half * MAX_STEPS, half * MAX_STEPS + count):
             self._decoders[self._turn].submit()
             self._chooser(self._turn, place).submit()
@@ -211,21 +258,33 @@ class AheadSteps:
                 if role != "last" and name != self._shares
             }
             outputs |= {"the token": self._tokens[place], "after": after}
+            if self._seen:
+                inputs |= {**self._options, "noise": self._noises[place], "seen": self._seen[turn]}
+                outputs["seen after"] = self._seen[1 - turn]
             found = _Dispatch(self._session, self._graph, inputs, outputs)
             self._choosers[turn, place] = found
         return found
 
 
 def _chooser(
-    session: Session, layout: DecoderLayout, step: _Step, count: int, shared: str
+    session: Session, layout: DecoderLayout, step: _Step, count: int, shared: str, draws: bool
 ) -> MLGraph:
-    """Return the graph between two steps: the most likely tokens, and the next step's inputs."""
+    """Return the graph between two steps: the chosen tokens, and the next step's inputs."""
     b = MLGraphBuilder(MLContext(session))
     logits = b.input("logits", step.logits.data_type, step.logits.shape)
     before = b.input("before", "int32", [count])
     after = b.add(before, b.input("active", "int32", [count]))
-    chosen = b.arg_max(b.reshape(logits, [count, layout.vocabulary]), 1)
-    token = b.cast(chosen, "int32") if chosen.data_type != "int32" else chosen
+    scores = b.reshape(logits, [count, layout.vocabulary])
+    made: dict[str, MLOperand] = {}
+    if draws:
+        options = {name: b.input(name, "float32", [count]) for name in (*OPTIONS, "noise")}
+        seen = b.input("seen", "uint8", scores.shape)
+        token = drawn_token(b, scores, Draw(**options, seen=seen))
+        words = b.constant(np.arange(layout.vocabulary, dtype=np.int32)[None])
+        is_it = b.equal(words, b.reshape(token, [count, 1]))
+        made["seen after"] = b.logical_or(seen, is_it)
+    else:
+        token = b.arg_max(scores, 1)
     row = b.reshape(after, [count, 1])
 
     def mask() -> MLOperand:
@@ -248,7 +307,7 @@ def _chooser(
         for role, name in layout.names.items()
         if role in makers and name != shared
     }
-    return b.build_sync({**outputs, "the token": token, "after": after})
+    return b.build_sync({**outputs, **made, "the token": token, "after": after})
 
 
 class DeviceSteps:
@@ -277,9 +336,9 @@ class DeviceSteps:
         """
         return self._step(first, given, size).run(given)
 
-    def ahead(self, first: int, given: Mapping[str, Array], count: int) -> AheadSteps:
+    def ahead(self, first: int, given: Mapping[str, Array], count: int, draws: bool) -> AheadSteps:
         """Return the steps of `count` rows whose tokens the device chooses."""
-        return self._step(first, given, (count, 1)).ahead
+        return self._step(first, given, (count, 1)).ahead(draws)
 
     def _step(self, first: int, given: Mapping[str, Array], size: tuple[int, int]) -> _Step:
         if self._version != self._caches.version or len(self._steps) >= MAX_SIZES:

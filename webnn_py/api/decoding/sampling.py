@@ -54,18 +54,28 @@ class Sampler:
 
     Args:
         options: The options.
+
+    Attributes:
+        options: The options.
     """
 
     def __init__(self, options: SamplingOptions) -> None:
-        self._options = options
+        self.options = options
         self._random = np.random.default_rng(options.seed)
 
     @property
     def is_greedy(self) -> bool:
         """Whether it takes the most likely token."""
-        options = self._options
+        options = self.options
         changes = options.adjust is not None or options.repetition_penalty != 1
         return options.temperature == 0 and not changes
+
+    def noise(self, count: int) -> Array:
+        """Return the numbers of the next draws, float32 [count] from 0 up to 1."""
+        if self.options.temperature == 0:
+            return np.zeros(count, np.float32)
+        drawn = self._random.random(count).astype(np.float32)
+        return np.minimum(drawn, np.nextafter(np.float32(1), np.float32(0)))
 
     def choose(self, logits: Array, ids: Sequence[int]) -> int:
         """Return the next token.
@@ -77,7 +87,7 @@ class Sampler:
         Raises:
             ValidationError: The user's function returned no logits of this shape.
         """
-        options = self._options
+        options = self.options
         if options.adjust is not None:
             logits = _checked(options.adjust(logits.copy(), ids), logits)
         if options.repetition_penalty != 1 and len(ids):
@@ -85,7 +95,8 @@ class Sampler:
         if options.temperature == 0:
             return int(logits.argmax())
         tokens, chances = filtered(logits, options.temperature, options.top_k, options.top_p)
-        ends = np.cumsum(chances)
+        order = np.argsort(tokens)  # as devices do, which do not sort by likelihood
+        tokens, ends = tokens[order], np.cumsum(chances[order])
         place = int(np.searchsorted(ends, self._random.random() * ends[-1], side="right"))
         return int(tokens[min(place, len(tokens) - 1)])
 

@@ -23,8 +23,9 @@ import numpy as np
 
 from webnn_py.api.decoding.bound_steps import BoundSteps
 from webnn_py.api.decoding.cache_rows import CacheRows
-from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps, DeviceSteps
+from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps, DeviceSteps, RowOptions
 from webnn_py.api.decoding.layout import DecoderLayout
+from webnn_py.api.decoding.sampling import Sampler
 from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import MAX_TOKENS_AHEAD
 from webnn_py.api.session import Session
@@ -44,7 +45,15 @@ DESTROYED = "this MLDecoder is destroyed"
 
 
 class TokenTaker(Protocol):
-    """The generation of a row that takes the most likely token each time."""
+    """The generation of a row whose tokens a device may choose."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Return the text so far."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """Return how tokens are chosen."""
 
     @property
     def tokens_left(self) -> int:
@@ -67,7 +76,7 @@ class Row:
         pending: Tokens still to be read.
         on_logits: Called with the logits after the last pending token; None if nobody waits.
         on_error: Called with the error if that fails.
-        taker: Takes the most likely tokens instead of the logits, if that will do.
+        taker: Takes tokens that a device has chosen instead of the logits, if that will do.
         is_ready: Whether the row may be read now.
         is_held: Whether a sequence holds the row for an unknown time.
     """
@@ -105,6 +114,11 @@ class Row:
         """Whether a device may choose the next tokens by itself."""
         return self.taker is not None and len(self.pending) == 1
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a device draws the next token."""
+        return self.taker is not None and self.may_run_ahead and not self.taker.sampler.is_greedy
+
     def fail(self, error: BaseException) -> None:
         """Drop the pending tokens and report an error."""
         report = self.on_error
@@ -127,11 +141,13 @@ class _Flight:
 
     Attributes:
         steps: The steps.
+        draws: Whether rows have options; else the most likely tokens are taken.
         rows: The rows that take part, each with its place among those of the steps.
         batches: Number of steps of each submission whose tokens are not read yet, and its half.
     """
 
     steps: AheadSteps
+    draws: bool
     rows: list[tuple[Row, int]]
     batches: deque[tuple[int, int]] = field(default_factory=deque)
 
@@ -310,10 +326,15 @@ class Scheduler:
         if self._flight is not None and not self._flight.is_of(waiting):
             self._land()  # which may end rows, or make others wait
             return True
-        if steps:
-            ahead = self._is_device and all(row.may_run_ahead for row in waiting)
-            step = self._step_ahead if ahead else self._step
-            self._try(steps, functools.partial(step, steps))
+        if steps and self._is_device and all(row.may_run_ahead for row in waiting):
+            self._try(steps, functools.partial(self._step_ahead, steps))
+        elif steps:
+            drawn = [row for row in steps if self._is_device and row.is_drawn]
+            others = [row for row in steps if row not in drawn]
+            if drawn:  # on the device like all their tokens, so that nobody else changes them
+                self._try(drawn, functools.partial(self._step_once, drawn))
+            if others:
+                self._try(others, functools.partial(self._step, others))
         prompt = next((row for row in waiting if row not in steps), None)
         if prompt is not None:
             self._try([prompt], functools.partial(self._piece, prompt))
@@ -359,20 +380,33 @@ class Scheduler:
         While one submission runs, another one waits for the device, and no more: rows that come
         wait for both.
         """
-        if self._flight is None:
-            self._take_off(rows)
-        flight = self._flight
-        if flight is None:  # there is no room: the caches grow, or rows end
-            self._step(rows)
-            return
+        flight = self._flight or self._take_off(rows)
         count = self._steps_to_submit(flight)
         if count:
-            flight.batches.append((count, flight.steps.submit(count)))
+            self._submit(flight, count)
         if len(flight.batches) > 1 or not count:
             self._take_tokens(flight)
 
-    def _take_off(self, rows: Sequence[Row]) -> None:
+    def _step_once(self, rows: Sequence[Row]) -> None:
+        """Have the device read one token of each row and choose the next."""
+        flight = self._take_off(rows)
+        self._submit(flight, 1)
+        self._take_tokens(flight)
+
+    def _submit(self, flight: _Flight, count: int) -> None:
+        """Submit some steps."""
+        noise = None
+        if flight.draws:
+            places = max(place for _, place in flight.rows) + 1
+            noise = np.zeros((count, places), np.float32)
+            for row, place in flight.rows:
+                if row.taker is not None:
+                    noise[:, place] = row.taker.sampler.noise(count)
+        flight.batches.append((count, flight.steps.submit(count, noise)))
+
+    def _take_off(self, rows: Sequence[Row]) -> _Flight:
         """Begin to run ahead with the tokens that rows have to read."""
+        self._make_room(int(self._lengths.max() + 1))
         slots = [row.slot for row in rows if row.slot is not None]
         first, count = self._range(min(slots), max(slots) + 1)
         keys = self._caches.keys
@@ -383,12 +417,31 @@ class Scheduler:
             ids[place, 0], active[place] = row.pending[0], 1
         given = self._layout.inputs(ids, lengths, keys)
         assert isinstance(self._steps, DeviceSteps)
-        flight = _Flight(
-            self._steps.ahead(first, given, count), list(zip(rows, places, strict=True))
-        )
-        if self._steps_to_submit(flight):
-            flight.steps.begin(given, lengths, active)
-            self._flight = flight
+        draws = any(row.is_drawn for row in rows)
+        chosen = list(zip(rows, places, strict=True))
+        flight = _Flight(self._steps.ahead(first, given, count, draws), draws, chosen)
+        options = self._options_of(flight, count) if draws else None
+        flight.steps.begin(given, lengths, active, options)
+        self._flight = flight
+        return flight
+
+    def _options_of(self, flight: _Flight, count: int) -> RowOptions:
+        """Return how the device chooses the tokens of each row."""
+        vocabulary = self._layout.vocabulary
+        temperature, top_k, top_p, penalty = np.ones((4, count), np.float32)
+        seen = np.zeros((count, vocabulary), np.uint8)
+        for row, place in flight.rows:
+            if row.taker is None:
+                continue
+            options = row.taker.sampler.options
+            if options.temperature:
+                temperature[place] = options.temperature
+                top_k[place] = min(options.top_k or vocabulary, vocabulary)
+                top_p[place] = options.top_p
+            penalty[place] = options.repetition_penalty
+            if options.repetition_penalty != 1:
+                seen[place, row.taker.ids] = 1
+        return RowOptions(temperature, top_k, top_p, penalty, seen)
 
     @property
     def _most_keys(self) -> int:
