@@ -457,19 +457,21 @@ def main(arguments: list[str] | None = None) -> report.Figures:
         missing = {peer: why for peer, (find, _) in PEERS.items() if (why := find())}
         torch = missing_torch()
         clock = time.process_time if options.processor_time else time.perf_counter
-        rows = []
         with opened() as (contexts, notes):
             adapter = contexts["webgpu"].device.adapter.info["device"]
+            notes += [*missing.values(), *([torch] if torch else ())]
+            if options.processor_time:
+                notes.append("Awaits, calls, wonnx: processor time.")
+            rows: list[report.Figures] = []
+            figures = {"machine": report.machine(adapter), "notes": notes, "rows": rows}
             for name in [*(OPERATORS if options.operators else ()), *options.models]:
                 row = Row(contexts, name, options.runs, clock)
                 row.measure(PEERS.keys() - missing.keys(), torch is None)
                 rows.append(row.figures)
+                report.write_json(options.json, figures)  # a run that is cut short keeps its rows
                 known = {k: round(v, 3) for k, v in row.figures.items() if isinstance(v, float)}
                 print(name, known, flush=True)
-        notes += [*missing.values(), *([torch] if torch else ())]
-        if options.processor_time:
-            notes.append("Awaits, calls, wonnx: processor time.")
-        return {"machine": report.machine(adapter), "notes": notes, "rows": rows}
+        return figures
 
     return report.measured_or_read(options, measured, tables, plot)
 

@@ -47,6 +47,27 @@ def test_it_writes_what_it_can_read(
     assert text.endswith("no PyTorch today\n")
 
 
+def test_a_run_that_is_cut_short_keeps_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = gpu.Row.measure
+
+    def once(row: gpu.Row, *options: Any) -> None:
+        if row.figures["model"] != CASE:
+            raise KeyboardInterrupt
+        measure(row, *options)
+
+    monkeypatch.setattr(gpu, "SECONDS", 0.0)
+    monkeypatch.setattr(gpu, "WAKE", 0.0)
+    monkeypatch.setattr(gpu, "until_steady", lambda run: run())
+    monkeypatch.setattr(gpu, "missing_torch", lambda: "no PyTorch today")
+    monkeypatch.setattr(gpu.Row, "measure", once)
+    path = tmp_path / "gpu.json"
+    with pytest.raises(KeyboardInterrupt):
+        gpu.main(["--models", CASE, "softmax 64x1024", "--runs", "1", "--json", str(path)])
+    assert [row["model"] for row in json.loads(path.read_text())["rows"]] == [CASE]
+
+
 def test_starts_are_measured_in_processes_that_keep_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
