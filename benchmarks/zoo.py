@@ -8,7 +8,7 @@ Runtime runs the model. A model that does not map with open sizes is loaded for 
 then with its scalar inputs as constants; `as` tells which.
 
 `load` is from the file to the first result, in new processes that have run a small model before.
-`apart` is the largest difference of a result, as a part of its largest magnitude.
+`apart` is the largest difference of a result, as a part of its largest magnitude or of 1.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def first_way(path: Path, engine: str, inputs: Inputs) -> tuple[str, Any]:
 
 
 def apart(got: Array, wanted: Array) -> float:
-    """Return the largest difference, as a part of the largest magnitude."""
+    """Return the largest difference, as a part of the largest magnitude or of 1."""
     if got.shape != wanted.shape or not wanted.size:
         return 0.0 if got.shape == wanted.shape else float("inf")
     a, b = got.astype(np.float64), wanted.astype(np.float64)
@@ -140,7 +140,7 @@ def apart(got: Array, wanted: Array) -> float:
     if np.isnan(a[finite]).any() or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return float("inf")
     a, b = a[finite], b[finite]
-    return float(np.abs(a - b).max(initial=0) / max(np.abs(b).max(initial=0), 1e-30))
+    return float(np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1))
 
 
 def load_seconds(path: str, engine: str, inputs: Inputs, way: str, directly: bool) -> float:

@@ -358,3 +358,19 @@ def test_arithmetic_on_sizes(cpu: MLContext, name: str) -> None:
         results = MLExecution(cpu).compute(graph, {"x": np.ones((n, m), np.float32)})
         assert results["numbers"].tolist() == expected(n, m)
         assert "made" not in results or list(results["made"].shape) == expected(n, m)
+
+
+def test_a_part_without_rows_is_left_out_of_an_open_concat(cpu: MLContext) -> None:
+    """As PyTorch writes a list of tensors that begins as `torch.zeros(batch, 0, 3)`."""
+    op = onnx.helper.make_node
+    nodes = [
+        op("Shape", ["x"], ["n"], start=0, end=1),
+        op("Concat", ["n", "rest"], ["shape"], axis=0),
+        op("ConstantOfShape", ["shape"], ["empty"]),
+        op("Concat", ["empty", "x", "x"], ["y"], axis=1),
+    ]
+    rest = {"rest": np.array([0, 3])}
+    graph = load(model(nodes, {"x": ["n", 2, 3]}, ["y"], rest, opset=17), cpu)
+    x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
+    (y,) = MLExecution(cpu).compute(graph, {"x": x}).values()
+    np.testing.assert_array_equal(y, np.concatenate([x, x], 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
@@ -87,12 +88,12 @@ class MLDimension:
         return hash(self._polynomial)
 
     def __add__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a + b)
+        return self._combine(other, _sum)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a * b)
+        return self._combine(other, _product)
 
     __rmul__ = __mul__
 
@@ -102,10 +103,10 @@ class MLDimension:
         return math.prod([self] * int(exponent))
 
     def __sub__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: a + b.scaled(-1))
+        return self._combine(other, _difference)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: b + a.scaled(-1))
+        return self._combine(other, _difference_from)
 
     def __neg__(self) -> MLDimension:
         return MLDimension(self._polynomial.scaled(-1))
@@ -128,13 +129,13 @@ class MLDimension:
         return self._combine(other, _floor_divided)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: _floor_divided(b, a))
+        return self._combine(other, _quotient_of)
 
     def __mod__(self, other: Any) -> Any:
         return self._combine(other, _remainder)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._combine(other, lambda a, b: _remainder(b, a))
+        return self._combine(other, _remainder_of)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
@@ -249,6 +250,38 @@ def _check_together(a: MLDimension, b: object) -> None:
                 )
 
 
+# An import calculates the same few sizes for each of its nodes, so results are cached.
+_CACHED = functools.lru_cache(maxsize=4096)
+
+
+@_CACHED
+def _sum(a: Polynomial, b: Polynomial) -> Polynomial:
+    return a + b
+
+
+@_CACHED
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    return a * b
+
+
+@_CACHED
+def _difference(a: Polynomial, b: Polynomial) -> Polynomial:
+    return a + b.scaled(-1)
+
+
+def _difference_from(a: Polynomial, b: Polynomial) -> Polynomial:
+    return _difference(b, a)
+
+
+def _quotient_of(a: Polynomial, b: Polynomial) -> Polynomial:
+    return _floor_divided(b, a)
+
+
+def _remainder_of(a: Polynomial, b: Polynomial) -> Polynomial:
+    return _remainder(b, a)
+
+
+@_CACHED
 def _floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
     if not b.terms:
         raise ZeroDivisionError("integer division or modulo by zero")
@@ -263,6 +296,7 @@ def _floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
     return polynomials.floor_divided(a, b)
 
 
+@_CACHED
 def _remainder(a: Polynomial, b: Polynomial) -> Polynomial:
     return a + (_floor_divided(a, b) * b).scaled(-1)
 

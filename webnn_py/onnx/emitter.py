@@ -70,6 +70,7 @@ class Emitter:
         self.label = ""
         self.outputs: list[bool] = []
         self._made = 0
+        self._inputs: dict[str, int] = {}
         self._shared: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -211,6 +212,16 @@ class Emitter:
         ones = self.expand(self._one(1, "int64"), shape)
         made: Tensor = self.cumulative_sum(ones, axis, exclusive=True)
         return made
+
+    def input(self, name: str, data_type: str, shape: Sequence[int]) -> Tensor:
+        """Add an input that the model does not have, and return it.
+
+        Nodes of one name, as in an unrolled loop, get inputs with a number at their end.
+        """
+        self._inputs[name] = count = self._inputs.get(name, 0) + 1
+        name = f"{name}{count}" if count > 1 else name
+        operand = self.builder.input(name, data_type, shape)  # type: ignore[arg-type]
+        return wrap(operand, None, frozenset([name]))
 
     def packed(self, array: Array, data_type: MLOperandDataType, name: str = "") -> Tensor:
         """Return a constant of 4-bit integers, from an array with one element per byte."""

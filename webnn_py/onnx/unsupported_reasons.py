@@ -9,8 +9,6 @@ REASONS = {
     "NonZero": "the shape of its result depends on contents",
     "Unique": "the shape of its result depends on contents",
     "NonMaxSuppression": "the shape of its result depends on contents",
-    "Random*": "WebNN has no random numbers",
-    "Multinomial": "WebNN has no random numbers",
     "Optional*": "WebNN has no optional values",
     "String*": "WebNN has no strings",
     "RegexFullMatch": "WebNN has no strings",

@@ -29,6 +29,7 @@ from webnn_py.onnx.tensor import (
     of_array,
     refuse,
     webnn_type,
+    without_elements,
 )
 
 Old = list[int] | None
@@ -188,7 +189,8 @@ def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
     number = np.zeros(1, np.float32) if value is None else value
     if number.size != 1:
         raise BrokenModelError(f"its value has shape {list(number.shape)}, expected one element")
-    return g.expand(of_array(number.reshape(())), shape.dimensions("shape"))
+    filled, sizes = of_array(number.reshape(())), shape.dimensions("shape")
+    return without_elements(filled.elem, sizes) if 0 in sizes else g.expand(filled, sizes)
 
 
 @handles("Range")
