@@ -10,7 +10,7 @@ import pytest
 
 from tests.onnx.models import model
 from webnn_py import MLContext, MLError, MLExecution, ml
-from webnn_py.onnx import load
+from webnn_py.onnx import load, to_onnx
 
 ELEMS = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}
 IMAGES = [2, 3, 4, 5]
@@ -213,3 +213,32 @@ def test_packed_products_and_root_mean_squares_stay_one_operator(bits: int, leve
     with ml.create_context_sync(engine="reference") as context:
         # ONNX Runtime quantizes x at this level; the weights are up to 2^bits steps.
         check(context, made, x, atol=1e-3 if level == 0 else 2**bits / 100)
+
+
+def test_a_dynamically_quantized_product_stays_what_onnx_runtime_fuses(cpu: MLContext) -> None:
+    """Scale and zero point go from one operator to the other as they are."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.integers(-127, 127, (8, 6)).astype(np.int8),
+        "w_scale": np.float32(0.02),
+        "w_zero": np.int8(0),
+        "bias": rng.normal(size=6).astype(np.float32),
+    }
+    node = onnx.helper.make_node
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["codes", "scale", "zero"]),
+        node("MatMulInteger", ["codes", "w", "zero", "w_zero"], ["total"]),
+        node("Cast", ["total"], ["wide"], to=onnx.TensorProto.FLOAT),
+        node("Mul", ["scale", "w_scale"], ["factor"]),
+        node("Mul", ["wide", "factor"], ["product"]),
+        node("Add", ["product", "bias"], ["y"]),
+    ]
+    made = model(nodes, {"x": ["n", 8]}, ["y"], weights, opset=17)
+    graph = load(made, cpu)
+    written = [one.op_type for one in to_onnx(graph).graph.node]
+    assert sorted(written) == sorted(one.op_type for one in nodes)
+    x = rng.normal(size=(5, 8)).astype(np.float32)
+    made.ir_version = 8
+    (wanted,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(MLExecution(cpu).compute(graph, {"x": x})["y"], wanted, rtol=1e-5)

@@ -126,12 +126,12 @@ def matmul_integer(
     e: Emitter, node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None
 ) -> Tensor:
     """Write MatMulInteger, with one zero point of `a` and one for all or each column of `b`."""
-    if a_zero is not None:
-        if math.prod(_shape(node, 2)) != 1:
+    # A scalar stays as it is: ONNX Runtime fuses what is quantized and multiplied only then.
+    if a_zero is not None and (shape := _shape(node, 2)):
+        if math.prod(shape) != 1:
             raise NotLowered("ONNX Runtime has one zero point for all rows alone")
         a_zero = e.reshape(a_zero, [])
-    if b_zero is not None:
-        shape = _shape(node, 3)
+    if b_zero is not None and (shape := _shape(node, 3)):
         if math.prod(shape[:-1]) != 1:
             raise NotLowered("ONNX Runtime has zero points of columns for one matrix alone")
         b_zero = e.reshape(b_zero, [] if math.prod(shape) == 1 else [shape[-1]])
