@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.decoders import HEAD, OUTPUTS, decoder_by_hand, tokens_after
+from tests.internals import engine_of
 from tests.onnx.decoder_models import made
 from webnn_py import MLContext, MLDecoder, MLGraph, MLGraphBuilder, OperationError
 from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps
@@ -30,6 +31,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(AheadSteps, "submit", counted)
     return counts
+
+
+@pytest.fixture
+def drawing(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> MLContext:
+    """A context whose device draws tokens, as hardware does."""
+    monkeypatch.setattr(engine_of(gpu), "accelerated", True)
+    return gpu
 
 
 @pytest.mark.parametrize("batch", ["rows", 3, 1])
@@ -112,10 +120,10 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_drawn_tokens(gpu: MLContext, cpu: MLContext, options: Any, steps: list[int]) -> None:
+def test_drawn_tokens(drawing: MLContext, cpu: MLContext, options: Any, steps: list[int]) -> None:
     """A seed gives the tokens that it gives on a CPU, whose draws are those of NumPy."""
     found = []
-    for context in (gpu, cpu):
+    for context in (drawing, cpu):
         decoder = decoder_by_hand(context, keys=KEYS)
         for seed, prompt in enumerate(PROMPTS):
             found.append(list(decoder.generate_sync(prompt, max_tokens=50, seed=seed, **options)))
@@ -124,10 +132,10 @@ def test_drawn_tokens(gpu: MLContext, cpu: MLContext, options: Any, steps: list[
     assert len({*found[0]}) > 3
 
 
-def test_drawn_tokens_are_those_alone(gpu: MLContext) -> None:
+def test_drawn_tokens_are_those_alone(drawing: MLContext) -> None:
     """Whoever comes meanwhile, with options or a function of its own, or without any."""
     model, _ = made("given")
-    decoder = load_decoder(model, gpu, length=64, slots=4)
+    decoder = load_decoder(model, drawing, length=64, slots=4)
     choices = [*OPTIONS, {}, {"logits": lambda logits: logits[::-1]}] * 2
     prompts = [[number, *PROMPTS[number % 5]] for number in range(len(choices))]
     alone = [

@@ -110,14 +110,9 @@ class Row:
         self.on_logits, self.on_error, self.taker = on_logits, on_error, taker
 
     @property
-    def may_run_ahead(self) -> bool:
-        """Whether a device may choose the next tokens by itself."""
-        return self.taker is not None and len(self.pending) == 1
-
-    @property
     def is_drawn(self) -> bool:
-        """Whether a device draws the next token."""
-        return self.taker is not None and self.may_run_ahead and not self.taker.sampler.is_greedy
+        """Whether the next token is not just the most likely one."""
+        return self.taker is None or not self.taker.sampler.is_greedy
 
     def fail(self, error: BaseException) -> None:
         """Drop the pending tokens and report an error."""
@@ -326,10 +321,10 @@ class Scheduler:
         if self._flight is not None and not self._flight.is_of(waiting):
             self._land()  # which may end rows, or make others wait
             return True
-        if steps and self._is_device and all(row.may_run_ahead for row in waiting):
+        if steps and all(map(self._may_run_ahead, waiting)):
             self._try(steps, functools.partial(self._step_ahead, steps))
         elif steps:
-            drawn = [row for row in steps if self._is_device and row.is_drawn]
+            drawn = [row for row in steps if row.is_drawn and self._may_run_ahead(row)]
             others = [row for row in steps if row not in drawn]
             if drawn:  # on the device like all their tokens, so that nobody else changes them
                 self._try(drawn, functools.partial(self._step_once, drawn))
@@ -373,6 +368,15 @@ class Scheduler:
         logits = self._logits(first, ids)
         for row, slot in zip(rows, slots, strict=True):
             self._has_read(row, 1, logits[slot - first])
+
+    def _may_run_ahead(self, row: Row) -> bool:
+        """Return whether the device chooses a row's next tokens.
+
+        A software device takes longer for draws than the host.
+        """
+        if not self._is_device or row.taker is None or len(row.pending) > 1:
+            return False
+        return self.session.engine.accelerated or not row.is_drawn
 
     def _step_ahead(self, rows: Sequence[Row]) -> None:
         """Have the device go on by itself, and take the tokens of an earlier submission.
