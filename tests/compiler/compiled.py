@@ -8,6 +8,7 @@ from webnn_py import ml
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.legalize.attention import is_faster_whole
 from webnn_py.engines.webgpu.compiler.legalize.legalize import has_own_operator, legalize
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.program.storage import Features
@@ -30,7 +31,8 @@ def optimized(recipe: Graph, features: Features) -> Graph:
     """A graph after the passes alone."""
 
     def has_kernel(node: Node) -> bool:
-        return has_lowering(node.op) or has_own_operator(node, features)
+        supported = has_lowering(node.op) or has_own_operator(node, features)
+        return supported and is_faster_whole(node, features)
 
     return optimize(recipe, Target(has_kernel, evaluate))
 

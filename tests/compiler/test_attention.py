@@ -201,3 +201,26 @@ def test_more_keys_are_decomposed_unless_rows_are_few() -> None:
 
     assert set(names(lambda b: what(b, 1))) == {"attention"}
     assert "attention" not in names(lambda b: what(b, 16))
+
+
+MATRICES = Features(workgroup_bytes=32768, f16_matrix=MatrixShape(16, 16, 16))
+WHOLE: dict[str, tuple[int, Any, dict[str, Any], Features, bool]] = {
+    # Tokens, data type, options; the device; whether one kernel is faster than three.
+    "few keys": (197, "float32", {}, GPU, True),
+    "more keys": (512, "float32", {}, GPU, False),
+    "half of the keys": (512, "float32", {"causal": True}, GPU, True),
+    "halves": (512, "float16", {}, GPU, True),
+    "halves by matrices": (2000, "float16", {}, MATRICES, True),
+    "too many scores": (2048, "float32", {}, GPU, True),
+    "software": (512, "float32", {"causal": True}, Features(kind="cpu"), False),
+    "too many for software": (2048, "float32", {}, Features(kind="cpu"), True),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_composite_is_whole_where_that_is_faster(name: str) -> None:
+    tokens, data_type, options, features, whole = WHOLE[name]
+    with ml.create_context_sync(engine="reference") as context:
+        graph = build(context, composite((1, 12, tokens, 64), data_type, **options))
+    made = legalized(recipe_of(graph), features)
+    assert any(node.op == ATTENTION for node in made.nodes) == whole

@@ -178,7 +178,7 @@ def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
 
     threads = 1 if engine.device is None else MAX_THREADS  # a GPU leaves the processors free
     return Target(
-        engine.supports,
+        engine.keeps_whole,
         evaluate,
         widen_limit=engine.widen_limit,
         derive=kept,

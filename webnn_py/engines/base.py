@@ -520,6 +520,10 @@ class Engine(ABC):
         """
         return True
 
+    def keeps_whole(self, node: Node) -> bool:
+        """Whether `decompose` leaves a composite as it is; default: if the engine supports it."""
+        return self.supports(node)
+
     def takes(self, value: object) -> bool:
         """Whether a value is a resource of the engine's own device, such as a GPUBuffer."""
         return False

@@ -99,6 +99,12 @@ class WebGPUEngine(DeviceEngine):
 
         return node.op in lowered_operators() or has_own_operator(node, self.gpu.features)
 
+    def keeps_whole(self, node: Node) -> bool:
+        """Whether the operator has a lowering, and its decomposition would not be faster."""
+        from webnn_py.engines.webgpu.compiler.legalize.attention import is_faster_whole
+
+        return self.supports(node) and is_faster_whole(node, self.gpu.features)
+
     def takes(self, value: object) -> bool:
         """Whether a value is a buffer, a binding, a texture, a view or a part of one."""
         return bind_resources.is_device_resource(value)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from webnn_py.core.dimensions import is_dimension, span
+from webnn_py.core.dimensions import is_dimension, is_open, span
 from webnn_py.core.traced_queries import require_below, sampled
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
@@ -127,6 +127,28 @@ def keeps_attention(node: Node, features: Features) -> bool:
     )
 
 
+def is_faster_whole(node: Node, features: Features) -> bool:
+    """Whether a node should not be decomposed; True for all but the composite operator.
+
+    Keys that are ignored by position are read by one kernel only as far as needed. Where sizes are
+    open, scores may become too many to store.
+    """
+    if node.op != COMPOSITE:
+        return True
+    queries, keys, values, _, lengths = node.inputs
+    assert queries is not None
+    assert keys is not None
+    assert values is not None
+    scores = Value(queries.data_type, (*queries.shape[:3], keys.shape[2]))
+    if is_open(scores.shape) or buffer_bytes(scores) >= MIN_LARGE_SCORE_BYTES:
+        return True
+    if features.kind == "cpu":
+        return False
+    is_bounded = lengths is not None or node.attrs["causal"] or node.attrs["window"] is not None
+    depths = queries.shape[-1], values.shape[-1]
+    return is_bounded or scores.shape[2] < MIN_QUERY_ROWS or _pays(scores, depths, features)
+
+
 def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
     """Return the fused output of an attention; None for other nodes, and if fusion does not pay."""
     if node.op == COMPOSITE:
@@ -136,10 +158,10 @@ def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[M
     matched = _Matcher(rewriter.graph).scores(next(node.operands))
     if matched is None or not _is_possible(matched, node, features):
         return None
-    if not _pays(matched, node, features):
-        return None
     queries, keys = matched.product.operands
     _, values = node.operands
+    if not _pays(matched.product.output, (queries.shape[-1], values.shape[-1]), features):
+        return None
     operands = [queries, keys, values, *(v for _, v in matched.changes if v is not None)]
     what = Attention(tuple(change for change, _ in matched.changes))
     return _emit(rewriter, node, what, [rewriter.map[value] for value in operands])
@@ -215,9 +237,14 @@ def _has_types(types: Set[str], features: Features) -> bool:
     return SMALLEST.fits("f16" if types == {"float16"} else "f32", features)
 
 
-def _pays(matched: _Match, node: Node, features: Features) -> bool:
-    """Whether one kernel is faster than three, or avoids a large matrix."""
-    scores = matched.product.output
+def _pays(scores: Value, depths: tuple[int, int], features: Features) -> bool:
+    """Whether one kernel is faster than three, or avoids a large matrix.
+
+    Args:
+        scores: The scores.
+        depths: Depth of queries and keys, and width of values.
+        features: The device.
+    """
     *batch, rows, columns = map(sampled, scores.shape)
     if rows < MIN_QUERY_ROWS or columns < MIN_KEYS:
         return False
@@ -228,9 +255,7 @@ def _pays(matched: _Match, node: Node, features: Features) -> bool:
     workgroups = math.prod(batch) * -(-rows // MIN_QUERY_ROWS)
     if columns > MAX_KEYS_PER_WORKGROUP * workgroups:
         return False
-    depths = next(matched.product.operands).shape[-1], node.output.shape[-1]
-    shallow = all(depth <= MAX_SHALLOW_DEPTH for depth in depths)
-    if scores.data_type == "float16" and shallow:
+    if scores.data_type == "float16" and max(depths) <= MAX_SHALLOW_DEPTH:
         return True
     require_below(buffer_bytes(scores), MIN_LARGE_SCORE_BYTES)
     return sampled(buffer_bytes(scores)) >= MIN_LARGE_SCORE_BYTES
