@@ -45,6 +45,20 @@ FAMILIES = {
 """Titles of operator families whose file is named otherwise."""
 
 
+SEARCH_BOOSTS = {
+    "how-to/index": 1.0,
+    "how-to/": 4.0,
+    "start/": 2.0,
+    "moving-from/": 8.0,
+    "troubleshooting": 2.0,
+    "benchmarks/": 0.3,
+    "decisions/": 0.1,
+    "threads-and-caches": 0.1,
+    "add-an-": 0.3,
+}
+"""Weights in the search by the start of a page's path; the first that fits counts."""
+
+
 def since(name: str) -> str:
     """Return the line that says since when a name is there."""
     return f"*Since version {SINCE.get(name, FIRST_VERSION)}.*"
@@ -208,7 +222,11 @@ def on_config(config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links into spec/ to where its pages are in the site."""
+    """Point links into spec/ to where its pages are in the site, and weigh the page in search."""
+    for start, boost in SEARCH_BOOSTS.items():
+        if page.file.src_uri.startswith(start):
+            page.meta["search"] = {"boost": boost}
+            break
     depth = page.file.src_uri.count("/")
     return markdown.replace(f"]({'../' * (depth + 1)}spec/", f"]({'../' * depth}spec/")
 

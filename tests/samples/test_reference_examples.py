@@ -20,6 +20,7 @@ from webnn_py.ops.examples import EXAMPLES
 
 HOOKS = runpy.run_path(str(ROOT / "scripts/mkdocs_hooks.py"))
 PAGES: dict[str, str] = HOOKS["reference"]()
+CLASSES = [name for names in HOOKS["classes"]().values() for name in names]
 
 
 def resolve(path: str) -> Any:
@@ -71,6 +72,19 @@ def test_a_page_runs(
 
 def test_all_operators_have_an_example() -> None:
     assert EXAMPLES.keys() == REGISTRY.keys()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_examples_use_every_member(name: str) -> None:
+    thing = ML if name == "ml" else getattr(webnn_py, name)
+    code = "\n".join(block.text for block in examples(f"reference/{name}.md"))
+    assert not [member for member in members(thing) if not re.search(rf"\b{member}\b", code)]
+
+
+def test_functions_have_an_example() -> None:
+    for page, names in {"onnx": webnn_py.onnx.__all__, "runtime_path": ["runtime_path"]}.items():
+        code = "\n".join(block.text for block in examples(f"reference/{page}.md"))
+        assert not [name for name in names if f"{name}(" not in code]
 
 
 def test_versions_are_those_of_names_that_are_there() -> None:

@@ -60,6 +60,29 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             range.
         ContextLostError: The context is lost.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLAwaitedExecution, MLGraphBuilder, ml
+
+
+        async def main():
+            ctx = await ml.create_context_async(device_type="cpu")
+            b = MLGraphBuilder(ctx)
+            x = b.input("x", "float32", ["batch", 2])
+            graph = await b.build_async({"y": b.add(x, x)})
+            execution = MLAwaitedExecution(ctx, batch="batch", max_batch=32)
+            rows = [np.float32([[n, n]]) for n in range(3)]
+            results = await asyncio.gather(*(execution.compute(graph, {"x": row}) for row in rows))
+            return [result["y"].tolist() for result in results]
+
+
+        print(asyncio.run(main()))  # [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
+        ```
+
     Source: WebNN 2022, "MLAwaitedExecution"; `batch`: webnn_py, spec/execution.md, "Batching".
     """
 

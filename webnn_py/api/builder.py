@@ -39,6 +39,32 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         ValidationError: `context` is not an MLContext, or the bounds are not valid.
         ContextLostError: The context is lost.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLExecution, MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [2, 3])
+        w = b.constant(np.ones((3, 2), np.float32))
+        graph = b.build_sync({"y": b.matmul(x, w)})
+        results = MLExecution(ctx).compute(graph, {"x": np.eye(2, 3, dtype=np.float32)})
+        print(results["y"][0])  # [1. 1.]
+
+
+        async def main():
+            b = MLGraphBuilder(ctx, dimensions={"batch": (1, 64)})
+            y = b.relu(b.input("x", "float32", ["batch", 3]))
+            return await b.build_async({"y": y})
+
+
+        print(asyncio.run(main()).inputs["x"].shape)  # (batch, 3)
+        ```
+
     Source: WebNN 2026, "MLGraphBuilder interface".
     """
 

@@ -45,6 +45,68 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
     it. Used as a context manager, the context is destroyed at the end of the block. In a child
     process that was forked after its creation, its calls raise an InvalidStateError.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLCommandEncoder, MLGraphBuilder, MLProgram, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        print(ctx.device_type, ctx.engine, ctx.device is not None)  # gpu webgpu True
+        print(type(ctx.accelerated).__name__)  # bool
+        print(ctx.op_support_limits()["relu"]["input"]["rank_range"]["max"])  # 8
+
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [2])
+        graph = b.build_sync({"y": b.add(x, x)})
+
+        # Tensors: each call sees what the calls before it did.
+        t = ctx.create_tensor_sync("float32", [2], readable=True, writable=True, exportable=True)
+        c = ctx.create_constant_tensor_sync(np.float32([1, 2]))
+        ctx.write_tensor(t, np.float32([1, 2]))
+        ctx.dispatch(graph, {"x": t}, {"y": t})
+        ctx.flush()
+        print(ctx.read_tensor_sync(t))  # [2. 4.]
+        with ctx.export_to_gpu(t) as buffer:
+            commands = ctx.device.create_command_encoder()
+            commands.clear_buffer(buffer)
+            ctx.submit([commands.finish()])
+        print(ctx.read_tensor_sync(t))  # [0. 0.]
+        job = ctx.slice_dispatch(graph, {"x": t}, {"y": t})
+
+        # Files.
+        graph.save("double.mlgraph")
+        graph = ctx.load_graph_sync("double.mlgraph")
+        graph.compile_to("double.mlprogram")
+        program = ctx.load_program_sync("double.mlprogram")
+
+
+        async def main():
+            graph = await ctx.load_graph_async("double.mlgraph")
+            await ctx.load_program_async("double.mlprogram")
+            t = await ctx.create_tensor_async("float32", [2], readable=True, writable=True)
+            await ctx.create_constant_tensor_async(np.float32([1, 2]))
+            ctx.write_tensor(t, np.float32([3, 4]))
+            return await ctx.read_tensor_async(t)
+
+
+        print(asyncio.run(main()))  # [3. 4.]
+
+        # Memory of other libraries, without a copy on a CPU context.
+        cpu = ml.create_context_sync(device_type="cpu")
+        print(cpu.from_dlpack(np.float32([5, 6])).shape)  # (2,)
+
+
+        async def reason():
+            return (await cpu.lost).message
+
+
+        cpu.destroy()
+        print(asyncio.run(reason()))  # destroy() was called
+        ```
+
     Source: WebNN 2026, "MLContext interface"; webnn_py, spec/execution.md, "Child processes".
     """
 

@@ -23,6 +23,16 @@ class MLOperandDescriptor(Suggesting):
     Raises:
         ValidationError: The data type is unknown, or the shape is not a list of sizes.
 
+    Examples:
+        ```python
+        from webnn_py import MLGraphBuilder, MLOperandDescriptor, ml
+
+        descriptor = MLOperandDescriptor("float32", [2, 3])
+        print(descriptor.data_type, descriptor.shape)  # float32 (2, 3)
+        b = MLGraphBuilder(ml.create_context_sync(device_type="cpu"))
+        x = b.input("x", descriptor)
+        ```
+
     Source: WebNN 2026, "MLOperandDescriptor dictionary".
     """
 

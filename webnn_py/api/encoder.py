@@ -38,6 +38,44 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         DataError: `encoder` is not a GPUCommandEncoder of the context's device.
         ContextLostError: The context is lost.
 
+    Examples:
+        ```python
+        import numpy as np
+        import wgpu
+
+        from webnn_py import MLCommandEncoder, MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        device = ctx.device
+        b = MLGraphBuilder(ctx)
+        x, bias = b.input("x", "float32", [2]), b.input("bias", "float32", [2])
+        graph = b.build_sync({"y": b.add(x, bias)})
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
+        source = device.create_buffer_with_data(data=np.float32([1, 2]), usage=usage)
+        target = device.create_buffer(size=8, usage=usage)
+
+        # The encoder owns the recording.
+        encoder = MLCommandEncoder(ctx)
+        encoder.initialize_graph(graph, {"bias": np.float32([10, 20])})
+        encoder.dispatch(graph, {"x": source}, {"y": target})
+        device.queue.submit([encoder.finish()])
+        print(np.frombuffer(device.queue.read_buffer(target), np.float32))  # [11. 22.]
+
+        # It records into your encoder: a program, and slices of a run.
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [2])
+        square = b.build_sync({"y": b.mul(x, x)})
+        square.compile_to("square.mlprogram")
+        program = ctx.load_program_sync("square.mlprogram")
+        job = ctx.slice_dispatch(square, {"x": source}, {"y": target})
+        commands = device.create_command_encoder()
+        recorder = MLCommandEncoder(ctx, encoder=commands)
+        done = recorder.dispatch_slice(job, budget_ms=2.0)
+        recorder.execute(program, {"x": source, "y": target})
+        device.queue.submit([commands.finish()])
+        print(np.frombuffer(device.queue.read_buffer(target), np.float32))  # [1. 4.]
+        ```
+
     Source: WebNN 2022, "MLCommandEncoder".
     """
 

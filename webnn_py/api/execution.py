@@ -45,6 +45,24 @@ class MLExecution(Unpicklable, Suggesting):
         InvalidStateError: The context is not a CPU context.
         ContextLostError: The context is lost.
 
+    Examples:
+        ```python
+        import numpy as np
+
+        from webnn_py import MLExecution, MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [2])
+        graph = b.build_sync({"y": b.add(x, x)})
+
+        execution = MLExecution(ctx)
+        print(execution.compute(graph, {"x": np.float32([1, 2])})["y"])  # [2. 4.]
+        target = np.empty(2, np.float32)
+        execution.compute(graph, {"x": np.float32([3, 4])}, {"y": target})
+        print(target)  # [6. 8.]
+        ```
+
     Source: WebNN 2022, "MLExecution".
     """
 

@@ -29,6 +29,31 @@ class MLGraph(CompiledOwner, Suggesting):
     constants in memory. Unpickling a graph compiles it for `ml.default_context` of the process
     that unpickles it.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", ["batch", 4])
+        graph = b.build_sync({"y": b.softmax(x, 1)})
+        print(*graph.inputs, *graph.outputs)  # x y
+        print(graph.output_shapes({"batch": 3}))  # {'y': (3, 4)}
+
+        graph.prepare_sync({"batch": 3})  # compile ahead
+        asyncio.run(graph.prepare_async({"batch": 4}))
+        profile = graph.profile({"x": np.ones((3, 4), np.float32)})
+        profile = asyncio.run(graph.profile_async({"x": np.ones((3, 4), np.float32)}))
+
+        graph.save("softmax.mlgraph")
+        graph.compile_to("softmax.mlprogram", sizes={"batch": 1})
+        graph.destroy()
+        ```
+
     Source: WebNN 2026, "MLGraph interface".
     """
 

@@ -31,6 +31,25 @@ GPU_NAMES = dict.fromkeys(("cuda", "vulkan", "metal", "webgpu", "wgpu"), "gpu")
 class ML(Suggesting):
     """Factory of contexts; use its instance `webnn_py.ml`.
 
+    Examples:
+        ```python
+        from webnn_py import ml
+
+        with ml.create_context_sync(device_type="cpu") as ctx:
+            print(ctx.device_type)  # cpu
+
+
+        async def main():
+            with await ml.create_context_async(engine="reference") as ctx:
+                return ctx.engine
+
+
+        import asyncio
+
+        print(asyncio.run(main()))  # reference
+        print(ml.default_context.device_type)  # cpu
+        ```
+
     Source: WebNN 2026, "ML interface".
     """
 

@@ -41,6 +41,23 @@ class MLProfileRow:
             in bytes, whichever is higher (roofline model). Caches and matrix units can exceed the
             measured peak, so that it may be above 1.
 
+    Examples:
+        ```python
+        import numpy as np
+
+        from webnn_py import MLGraphBuilder, ml
+
+        b = MLGraphBuilder(ml.create_context_sync(engine="reference"))
+        x = b.input("x", "float32", [64, 64])
+        graph = b.build_sync({"y": b.softmax(b.matmul(x, x), 1)})
+        profile = graph.profile({"x": np.ones((64, 64), np.float32)})
+
+        row = profile[0]
+        print(row.step, row.operator, row.kernel)  # 0 matmul matmul
+        print(row.flop, row.bytes)  # 524288 32768
+        print(row.milliseconds > 0, 0 < row.share <= 1, row.roof > 0)  # True True True
+        ```
+
     Source: webnn_py, spec/execution.md, "Profiles".
     """
 
@@ -66,6 +83,22 @@ class MLProfile(Suggesting):
         clock: "gpu" if the times come from the device's timestamps, else "host".
         peak_flops: Measured peak of the device in float32 operations per second.
         peak_bytes: Measured peak of the device in bytes read and written per second.
+
+    Examples:
+        ```python
+        import numpy as np
+
+        from webnn_py import MLGraphBuilder, ml
+
+        b = MLGraphBuilder(ml.create_context_sync(engine="reference"))
+        x = b.input("x", "float32", [64, 64])
+        graph = b.build_sync({"y": b.softmax(b.matmul(x, x), 1)})
+        profile = graph.profile({"x": np.ones((64, 64), np.float32)})
+
+        print(profile)
+        slowest = max(profile, key=lambda row: row.milliseconds)
+        profile.save_trace("trace.json")  # https://ui.perfetto.dev opens it
+        ```
 
     Source: webnn_py, spec/execution.md, "Profiles".
     """

@@ -17,6 +17,25 @@ class MLPromise(Suggesting, Generic[T]):
     Any number of tasks may await it, before and after the result arrives. Cancelling one await
     does not affect the others.
 
+    Examples:
+        ```python
+        import asyncio
+
+        from webnn_py import ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        print(ctx.lost.done)  # False
+
+
+        async def main():
+            waiting = asyncio.gather(ctx.lost, ctx.lost)
+            ctx.destroy()
+            return await waiting
+
+
+        print(len(asyncio.run(main())), ctx.lost.done)  # 2 True
+        ```
+
     Source: Web IDL, "Promise<T>".
     """
 

@@ -38,6 +38,24 @@ class MLContextLostInfo:
     Attributes:
         message: Description of the loss.
 
+    Examples:
+        ```python
+        import asyncio
+
+        from webnn_py import ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        ctx.destroy()
+
+
+        async def main():
+            info = await ctx.lost
+            return info.message
+
+
+        print(asyncio.run(main()))  # destroy() was called
+        ```
+
     Source: WebNN 2026, "MLContextLostInfo dictionary".
     """
 

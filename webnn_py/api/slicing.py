@@ -51,6 +51,27 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
     between the slices. The next sliced run of the same graph reuses them once the last slice is
     submitted.
 
+    Examples:
+        ```python
+        import wgpu
+
+        from webnn_py import MLCommandEncoder, MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [64, 64])
+        graph = b.build_sync({"y": b.softmax(b.matmul(x, x), 1)})
+        usage = wgpu.BufferUsage.STORAGE
+        source, target = (ctx.device.create_buffer(size=64 * 64 * 4, usage=usage) for _ in range(2))
+
+        job = ctx.slice_dispatch(graph, {"x": source}, {"y": target})
+        while not job.done:
+            frame = ctx.device.create_command_encoder()
+            MLCommandEncoder(ctx, encoder=frame).dispatch_slice(job, budget_ms=2.0)
+            ctx.device.queue.submit([frame.finish()])
+        print(job.progress)  # 1.0
+        ```
+
     Source: webnn_py, spec/execution.md, "Slices".
     """
 

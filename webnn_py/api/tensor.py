@@ -22,6 +22,22 @@ KDL_WEBGPU = 15
 class MLTensor(Unpicklable, Suggesting):
     """Tensor in the memory of a context. Create it with `MLContext.create_tensor_sync`.
 
+    Examples:
+        ```python
+        import numpy as np
+
+        from webnn_py import ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        t = ctx.create_tensor_sync("float32", [2, 3], readable=True, writable=True)
+        print(t.data_type, t.shape)  # float32 (2, 3)
+        print(t.readable, t.writable, t.exportable, t.constant)  # True True False False
+        ctx.write_tensor(t, np.ones((2, 3), np.float32))
+        print(np.from_dlpack(t)[0])  # [1. 1. 1.]
+        t.destroy()
+        print(t.destroyed)  # True
+        ```
+
     Source: WebNN 2026, "MLTensor interface"; its DLPack methods: DLPack, "Python Specification for
     DLPack".
     """

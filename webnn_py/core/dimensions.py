@@ -32,6 +32,19 @@ class MLDimension:
     decided by the bounds of the sizes. `==` compares expressions: it is true if both have the same
     value for all sizes, so lists and dictionaries can hold dimensions.
 
+    Examples:
+        ```python
+        from webnn_py import MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx, dimensions={"length": (1, 512)})
+        n = b.input("x", "float32", ["length", 8]).shape[0]
+        twice = 2 * n
+        print(twice.names, twice.bounds)  # ('length',) (2, 1024)
+        print(twice.evaluate({"length": 7}))  # 14
+        print(n - n, (n * 8) // n)  # 0 8
+        ```
+
     Source: spec/execution.md, "Open dimensions".
     """
 

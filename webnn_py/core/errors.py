@@ -19,6 +19,19 @@ class MLError(Exception):
     Messages contain names from files and callers. Characters that are not printable are escaped,
     except line ends, so that no terminal or log interprets them.
 
+    Examples:
+        ```python
+        from webnn_py import MLError, MLGraphBuilder, ml
+
+        b = MLGraphBuilder(ml.create_context_sync(device_type="cpu"))
+        x = b.input("x", "float32", [2, 3])
+        try:
+            b.matmul(x, x, label="head")
+        except MLError as error:
+            print(type(error).__name__)  # ValidationError
+            print(error)  # matmul [head]: columns of a [2, 3] and rows of b [2, 3] differ
+        ```
+
     Source: no part of WebNN.
     """
 

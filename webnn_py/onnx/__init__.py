@@ -61,6 +61,25 @@ def load(
         ValidationError: `input_shapes` or `constants` do not match the model's inputs and
             dimensions; or neither the model nor `input_shapes` has the shape of an input.
 
+    Examples:
+        ```python
+        from pathlib import Path
+
+        import numpy as np
+
+        from webnn_py import MLExecution, MLGraphBuilder, ml
+        from webnn_py.onnx import load, to_onnx
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", ["batch", 2])
+        model = to_onnx(b.build_sync({"y": b.add(x, x)}))
+        Path("model.onnx").write_bytes(model.SerializeToString())
+
+        graph = load("model.onnx", ctx, input_shapes={"batch": (1, 8)})
+        print(MLExecution(ctx).compute(graph, {"x": np.float32([[1, 2]])})["y"])  # [[2. 4.]]
+        ```
+
     Source: webnn_py; ONNX, "Open Neural Network Exchange Intermediate Representation".
     """
     importing = _importer()
@@ -91,6 +110,28 @@ def add_to(
     Raises:
         MLError: The same errors as `load`. Also a ValidationError if an operand or array has
             another data type than the input, or `builder` is no MLGraphBuilder.
+
+    Examples:
+        ```python
+        from pathlib import Path
+
+        import numpy as np
+
+        from webnn_py import MLExecution, MLGraphBuilder, ml
+        from webnn_py.onnx import add_to, to_onnx
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", ["batch", 2])
+        model = to_onnx(b.build_sync({"y": b.add(x, x)}))
+        Path("model.onnx").write_bytes(model.SerializeToString())
+
+        b = MLGraphBuilder(ctx)
+        x = b.input("photo", "uint8", [1, 2])
+        outputs = add_to(b, "model.onnx", {"x": b.cast(x, "float32")})
+        graph = b.build_sync(outputs)
+        print(MLExecution(ctx).compute(graph, {"photo": np.uint8([[1, 2]])})["y"])  # [[2. 4.]]
+        ```
 
     Source: webnn_py.
     """
@@ -126,6 +167,48 @@ def load_decoder(model: Any, ctx: MLContext, length: int = 2048, slots: int = 8)
         DataError: The same as of `load`.
         OperationError: There is no memory for the caches.
 
+    Examples:
+        ```python
+        import numpy as np
+        import onnx
+
+        from webnn_py import ml
+        from webnn_py.onnx import load_decoder
+
+        model = onnx.parser.parse_model(
+            '''<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+            decoder (
+                int64[batch, new] input_ids, int64[batch, total] attention_mask,
+                float[batch, 2, past, 8] past_key_0, float[batch, 2, past, 8] past_value_0
+            ) => (
+                float[batch, new, 99] logits,
+                float[batch, 2, p, 8] present_key_0, float[batch, 2, p, 8] present_value_0
+            ) {
+                x = Gather (embeddings, input_ids)
+                packed = MatMul (x, projection)
+                lengths = ReduceSum <keepdims = 0> (attention_mask, last_axis)
+                last = Add (lengths, minus_one)
+                last_key = Cast <to = 6> (last)
+                total = Shape <start = 1> (attention_mask)
+                keys = Cast <to = 6> (total)
+                y, present_key_0, present_value_0 = com.microsoft.GroupQueryAttention
+                    <num_heads = 4, kv_num_heads = 2>
+                    (packed, , , past_key_0, past_value_0, last_key, keys)
+                logits = MatMul (y, head)
+            }'''
+        )
+        rng = np.random.default_rng(0)
+        sizes = {"embeddings": (99, 32), "projection": (32, 64), "head": (32, 99)}
+        arrays = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+        arrays |= {"last_axis": np.array([1]), "minus_one": np.array(-1)}
+        for name, array in arrays.items():
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        decoder = load_decoder(model, ctx, length=64, slots=4)
+        print(len(list(decoder.generate_sync([3, 1, 4], max_tokens=5))))  # 5
+        ```
+
     Source: webnn_py, spec/execution.md, "Decoders".
     """
     for name, value in (("length", length), ("slots", slots)):
@@ -145,6 +228,20 @@ def to_onnx(graph: MLGraph) -> Any:
 
     Raises:
         NotSupportedError: ONNX cannot express the graph; or the extra `onnx` is not installed.
+
+    Examples:
+        ```python
+        from pathlib import Path
+
+        from webnn_py import MLGraphBuilder, ml
+        from webnn_py.onnx import to_onnx
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", ["batch", 2])
+        model = to_onnx(b.build_sync({"y": b.add(x, x)}))
+        Path("model.onnx").write_bytes(model.SerializeToString())
+        ```
 
     Source: webnn_py.
     """

@@ -29,6 +29,16 @@ from webnn_py.ops.registry import REGISTRY, Inferred, Limits, Operator
 class MLOperand(Unpicklable, Suggesting):
     """A tensor of a graph under construction.
 
+    Examples:
+        ```python
+        from webnn_py import MLGraphBuilder, ml
+
+        b = MLGraphBuilder(ml.create_context_sync(device_type="cpu"))
+        x = b.input("x", "float32", [2, 3])
+        y = b.transpose(x)
+        print(y.data_type, y.shape, y.rank, y.size)  # float32 (3, 2) 2 6
+        ```
+
     Source: WebNN 2026, "MLOperand interface".
     """
 

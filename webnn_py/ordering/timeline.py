@@ -32,6 +32,15 @@ class TimelinePoint:
         wait: The work starts when the value is at least this.
         signal: The value becomes this when the work is done.
 
+    Examples:
+        ```python
+        from webnn_py import Timeline
+
+        drawn = Timeline(label="drawn")
+        point = drawn(wait=1, signal=2)
+        print(point.timeline is drawn, point.wait, point.signal)  # True 1 2
+        ```
+
     Source: no part of WebNN (spec/deviations.md, D24).
     """
 
@@ -55,6 +64,28 @@ class Timeline(Unpicklable):
 
     Example:
         `ctx.dispatch(g, inputs, outputs, sync=[a(wait=1), b(signal=2)])`
+
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLGraphBuilder, Timeline, ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [2])
+        graph = b.build_sync({"y": b.add(x, x)})
+        t = ctx.create_tensor_sync("float32", [2], readable=True, writable=True)
+
+        ready = Timeline(label="ready")
+        ctx.dispatch(graph, {"x": t}, {"y": t}, sync=[ready(wait=1, signal=2)])  # parked
+        ready.signal(1)  # from the host
+        ready.wait_sync(2, timeout=10.0)
+        asyncio.run(ready.wait_async(2))
+        print(ready.value)  # 2
+        ```
 
     Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's timeline semaphores.
     """

@@ -34,6 +34,49 @@ class MLDecoder(Unpicklable, Suggesting):
     Each client has a row of the caches; one run reads the next token of all of them. Ids go in and
     come out, texts are the matter of a tokenizer.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLDecoder, MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        b = MLGraphBuilder(ctx)
+        token, before = b.input("token", "int32", ["n", 1]), b.input("before", "int32", ["n"])
+        cache = b.input("cache", "float32", ["n", 1, 64, 8])
+        key = b.gather(b.constant(np.eye(9, 8, dtype=np.float32)), token)
+        after = b.scatter_rows(cache, b.reshape(key, [token.shape[0], 1, 1, 8]), before)
+        following = b.constant(np.eye(8, 9, 1, np.float32))  # the token behind n is n + 1
+        logits = b.matmul(b.reshape(key, [token.shape[0], 8]), following)
+        graph = b.build_sync({"logits": logits, "after": after})
+        decoder = MLDecoder.from_graph(
+            graph,
+            inputs={"ids": "token", "lengths": "before", "caches": ["cache"]},
+            outputs={"logits": "logits", "caches": ["after"]},
+            slots=2,
+        )
+        print(decoder.length, decoder.slots, decoder.vocabulary)  # 64 2 9
+        print(decoder.graph is graph)  # True
+        print(list(decoder.generate_sync([3], max_tokens=3)))  # [4, 5, 6]
+
+
+        async def client():
+            return [token async for token in decoder.generate([3], max_tokens=3, stop={8})]
+
+
+        async def main():
+            return await asyncio.gather(client(), client())
+
+
+        print(asyncio.run(main()))  # [[4, 5, 6], [4, 5, 6]]
+        with decoder.sequence() as text:
+            logits = text.feed_sync([3])
+        decoder.compile_to("chat.mlprogram")
+        decoder.destroy()
+        ```
+
     Source: webnn_py, spec/execution.md, "Decoders".
     """
 

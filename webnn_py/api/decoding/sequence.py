@@ -69,6 +69,39 @@ class MLSequence(Unpicklable, Suggesting):
     It holds one slot of the decoder from its first `feed` on, until `close` or the end of its
     `with` block. Any thread may use it, one call at a time.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLDecoder, MLGraphBuilder, ml
+
+        ctx = ml.create_context_sync(device_type="cpu")
+        b = MLGraphBuilder(ctx)
+        token, before = b.input("token", "int32", ["n", 1]), b.input("before", "int32", ["n"])
+        cache = b.input("cache", "float32", ["n", 1, 64, 8])
+        key = b.gather(b.constant(np.eye(9, 8, dtype=np.float32)), token)
+        after = b.scatter_rows(cache, b.reshape(key, [token.shape[0], 1, 1, 8]), before)
+        following = b.constant(np.eye(8, 9, 1, np.float32))  # the token behind n is n + 1
+        logits = b.matmul(b.reshape(key, [token.shape[0], 8]), following)
+        graph = b.build_sync({"logits": logits, "after": after})
+        decoder = MLDecoder.from_graph(
+            graph,
+            inputs={"ids": "token", "lengths": "before", "caches": ["cache"]},
+            outputs={"logits": "logits", "caches": ["after"]},
+            slots=2,
+        )
+        text = decoder.sequence()
+        print(text.feed_sync([3, 5]).argmax())  # 6
+        other = text.fork()  # shares nothing from here on
+        text.truncate(1)
+        print(asyncio.run(text.feed_async([6])).shape)  # (9,)
+        print(text.tokens, other.tokens)  # (3, 6) (3, 5)
+        text.close()
+        other.close()
+        ```
+
     Source: webnn_py, spec/execution.md, "Decoders".
     """
 

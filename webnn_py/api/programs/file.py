@@ -30,7 +30,12 @@ def runtime_path(runtime: Literal["cpp", "browser"]) -> Path:
         FileError: The installation lacks the runtimes.
 
     Examples:
-        >>> webnn_py.runtime_path("cpp") / "webnn_program.hpp"
+        ```python
+        import webnn_py
+
+        print((webnn_py.runtime_path("cpp") / "webnn_program.hpp").is_file())  # True
+        print((webnn_py.runtime_path("browser") / "webnn-program.mjs").is_file())  # True
+        ```
     """
     folder = RUNTIME_FOLDERS.get(runtime)
     if folder is None:

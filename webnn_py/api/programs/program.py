@@ -60,6 +60,43 @@ class MLProgram(Unpicklable, Suggesting):
         InvalidStateError: The context is not a GPU context.
         ContextLostError: The context is lost.
 
+    Examples:
+        ```python
+        import asyncio
+
+        import numpy as np
+
+        from webnn_py import MLGraphBuilder, MLProgram, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [4])
+        double = b.build_sync({"y": b.add(x, x)})
+        ADD_ONE = '''
+        @group(0) @binding(0) var<storage, read_write> state: array<f32>;
+        @compute @workgroup_size(4)
+        fn main(@builtin(local_invocation_index) i: u32) { state[i] += 1.0; }
+        '''
+        program = MLProgram(ctx)
+        state = program.argument("state", "float32", [4])
+        other = program.buffer("float32", [4])
+        step = program.sequence()
+        step.dispatch(double, {"x": state}, {"y": other})
+        step.dispatch(double, {"x": other}, {"y": state})
+        step.compute(ADD_ONE, [state], workgroups=1)
+        program.append(step, repeat=3)
+        print(*program.arguments)  # state
+
+        program.compile_sync()  # ahead of the first run; or: await program.compile_async()
+        asyncio.run(program.compile_async())
+        print(program.run_sync({"state": np.zeros(4, np.float32)})["state"])  # [21. 21. 21. 21.]
+        results = asyncio.run(program.run_async({"state": np.ones(4, np.float32)}))
+        print(results["state"])  # [85. 85. 85. 85.]
+        profile = program.profile({"state": np.zeros(4, np.float32)})
+        profile = asyncio.run(program.profile_async({"state": np.zeros(4, np.float32)}))
+        program.save("state.mlprogram")
+        ```
+
     Source: webnn_py, spec/programs.md, "Programs".
     """
 

@@ -161,6 +161,17 @@ class Recorder:
 class MLProgramBuffer(Unpicklable, Suggesting):
     """Argument or internal buffer of a program. Create it with `MLProgram`.
 
+    Examples:
+        ```python
+        from webnn_py import MLProgram, ml
+
+        program = MLProgram(ml.create_context_sync(device_type="gpu"))
+        state = program.argument("state", "float32", [4])
+        other = program.buffer("float32", [2, 2])
+        print(state.name, state.data_type, state.shape)  # state float32 (4,)
+        print(other.name, other.shape)  # None (2, 2)
+        ```
+
     Source: webnn_py, spec/programs.md, "Arguments and buffers".
     """
 
@@ -194,6 +205,32 @@ class MLProgramSequence(Unpicklable, Suggesting):
     """Sequence of steps of a program. Create it with `MLProgram.sequence`.
 
     The steps run one after the other, and each sees the writes of the steps before it.
+
+    Examples:
+        ```python
+        import numpy as np
+
+        from webnn_py import MLGraphBuilder, MLProgram, ml
+
+        ctx = ml.create_context_sync(device_type="gpu")
+        b = MLGraphBuilder(ctx)
+        x = b.input("x", "float32", [4])
+        double = b.build_sync({"y": b.add(x, x)})
+        ADD_ONE = '''
+        @group(0) @binding(0) var<storage, read_write> state: array<f32>;
+        @compute @workgroup_size(4)
+        fn main(@builtin(local_invocation_index) i: u32) { state[i] += 1.0; }
+        '''
+        program = MLProgram(ctx)
+        state = program.argument("state", "float32", [4])
+        other = program.buffer("float32", [4])
+        step = program.sequence()
+        step.dispatch(double, {"x": state}, {"y": other})
+        step.dispatch(double, {"x": other}, {"y": state})
+        step.compute(ADD_ONE, [state], workgroups=1)
+        program.append(step)
+        print(program.run_sync({"state": np.ones(4, np.float32)})["state"])  # [5. 5. 5. 5.]
+        ```
 
     Source: webnn_py, spec/programs.md, "Steps".
     """
