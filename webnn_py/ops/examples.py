@@ -610,6 +610,13 @@ y = b.quantize_linear(x, scale, zero_point)
 """,
         "[126 128 129]",
     ),
+    "dynamic_quantize_linear": Example(
+        """
+x = b.constant(np.float32([0, 1, 2.55]))
+y, scale, zero_point = b.dynamic_quantize_linear(x)
+""",
+        "[ 0 100 255]",
+    ),
     "matmul_packed": Example(
         """
 x = b.constant(np.float32([[1, 2]]))
@@ -654,6 +661,15 @@ y, cell = b.lstm_cell(x, weight, recurrent, state, state, 1)
 x = b.constant(np.float32([[[1, 2]], [[3, 4]]]))
 weight, recurrent = (b.constant(np.full((1, 4, n), 0.5, np.float32)) for n in (2, 1))
 y, cell = b.lstm(x, weight, recurrent, 2, 1)
+""",
+        "[[[0.914]]]",
+    ),
+    "lstm_packed": Example(
+        """
+x = b.constant(np.float32([[[1, 2]], [[3, 4]]]))
+weight, recurrent = (b.constant(np.full((1, n, 4), 50, np.int8)) for n in (2, 1))
+scale = b.constant(np.float32([[0.01]]))
+y, cell, states = b.lstm_packed(x, weight, recurrent, scale, scale)
 """,
         "[[[0.914]]]",
     ),
