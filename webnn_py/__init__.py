@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.slicing import MLSlicedDispatch
     from webnn_py.api.tensor import MLTensor
+    from webnn_py.api.view.build_progress import show_progress
     from webnn_py.core.devices import MLDeviceType, MLPowerPreference
     from webnn_py.core.dimensions import MLDimension
     from webnn_py.core.dtypes import MLOperandDataType
@@ -84,6 +85,7 @@ _MODULES = {
     "api.session": ("MLContextLostInfo",),
     "api.slicing": ("MLSlicedDispatch",),
     "api.tensor": ("MLTensor",),
+    "api.view.build_progress": ("show_progress",),
     "ordering.timeline": ("Timeline", "TimelinePoint"),
 }
 
@@ -126,6 +128,7 @@ __all__ = [
     "__version__",
     "ml",
     "runtime_path",
+    "show_progress",
 ]
 
 

@@ -441,10 +441,10 @@ def test_the_oldest_versions_that_are_declared_are_those_that_are_checked() -> N
 
 
 def test_numpy_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for found in ("1.26.4", "2.0.2", "1.9.0rc1"):
+    for found in ("1.26.4", "2.2.5", "2.1.0rc1"):
         monkeypatch.setattr(np, "__version__", found)
-        with pytest.raises(NotSupportedError, match=f"numpy {found} is installed, expected 2.1"):
+        with pytest.raises(NotSupportedError, match=f"numpy {found} is installed, expected 2.2.6"):
             check_version(np)
-    for found in ("2.1.0", "2.1", "2.10.0rc1", "unknown"):
+    for found in ("2.2.6", "2.3", "2.10.0rc1", "unknown"):
         monkeypatch.setattr(np, "__version__", found)
         check_version(np)

@@ -26,7 +26,7 @@ OWN = {"webnn_py", "samples", "benchmarks", "tests", "spec"}
 DISTRIBUTIONS = {"PIL": "pillow", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
 # Modules that are looked for and done without.
 OPTIONAL = {
-    "webnn_py": {"PIL", "rich", "onnx", "onnxruntime", "openvino", "wgpudawn"},
+    "webnn_py": {"IPython", "PIL", "rich", "onnx", "onnxruntime", "openvino", "wgpudawn"},
     "samples": {"torch", "rapidocr"},
     "benchmarks": {"torch", "webnn", "wonnx"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import io
 import os
 from collections.abc import Callable, Mapping
@@ -14,7 +15,10 @@ from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph_recorder import read_recipe
 from webnn_py.api.profile import MLProfile
 from webnn_py.api.programs.file import write_graph
+from webnn_py.api.view.facts import facts_of
+from webnn_py.api.view.page import fragment_of
 from webnn_py.core.completion import check_interrupts_nothing, check_may_block
+from webnn_py.core.errors import MLError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.progress import BuildProgress, with_progress
 from webnn_py.ops.bind_sizes import fix, output_shapes
@@ -251,6 +255,13 @@ class MLGraph(CompiledOwner, Suggesting):
     def __repr__(self) -> str:
         state = "destroyed " if self._compiled.destroyed else ""
         return f"<{state}MLGraph {dict(self.inputs)} -> {dict(self.outputs)}>"
+
+    def _repr_html_(self) -> str:
+        """Return tables and a drawing of the graph as it runs, for notebooks."""
+        try:
+            return fragment_of(facts_of(self, {}))
+        except MLError:  # it is destroyed, or its context lost
+            return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def _unpickled(data: bytes) -> MLGraph:

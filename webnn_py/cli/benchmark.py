@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnn_py.api.profile import MOST_RUNS
-from webnn_py.cli.printing import format_duration, print_facts
+from webnn_py.api.view.formats import format_duration
+from webnn_py.cli.printing import print_facts
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import ValidationError
 

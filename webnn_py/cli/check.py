@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from dataclasses import asdict, dataclass
 
-from webnn_py.cli.facts import facts_of
+from webnn_py.api.view.facts import facts_of
 from webnn_py.cli.models import DEVICES, add_model, load, open_context
 from webnn_py.cli.printing import print_json, print_table
 from webnn_py.core.errors import NotSupportedError

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from webnn_py import onnx
+from webnn_py.api.view.formats import format_bytes
 from webnn_py.cli.models import (
     PROGRAM,
     SAVED,
@@ -15,7 +16,7 @@ from webnn_py.cli.models import (
     load,
     open_context,
 )
-from webnn_py.cli.printing import format_bytes, print_json
+from webnn_py.cli.printing import print_json
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.storage.archive import replacing

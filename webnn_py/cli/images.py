@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.cli.printing import format_shape
+from webnn_py.api.view.formats import format_shape
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError

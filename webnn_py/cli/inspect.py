@@ -6,16 +6,11 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from webnn_py.cli.facts import Facts, facts_of
+from webnn_py.api.view.facts import Facts, facts_of
+from webnn_py.api.view.formats import format_bytes, format_shape
+from webnn_py.api.view.page import page_of
 from webnn_py.cli.models import add_context, add_model, context_of, is_program, load
-from webnn_py.cli.page import page_of
-from webnn_py.cli.printing import (
-    format_bytes,
-    format_shape,
-    print_facts,
-    print_json,
-    print_table,
-)
+from webnn_py.cli.printing import print_facts, print_json, print_table
 from webnn_py.cli.runnable import load_program
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import printable_lines

@@ -1,12 +1,12 @@
-"""Output of commands: tables (with rich if it is installed), JSON, and formatted values."""
+"""Output of commands: tables (with rich if it is installed) and JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from webnn_py.api.view.formats import format_value
 from webnn_py.core.messages import printable
 
 PIPED_TABLE_COLUMNS = 160
@@ -27,7 +27,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         rows: The cells of each row.
     """
     title, columns = printable(title), [printable(column) for column in columns]
-    cells = [[shown(cell) for cell in row] for row in rows]
+    cells = [[format_value(cell) for cell in row] for row in rows]
     right = [
         bool(rows) and all(_is_number(row[number]) for row in rows)
         for number in range(len(columns))
@@ -77,36 +77,5 @@ def _pairs(facts: Mapping[str, object]) -> list[tuple[str, object]]:
     return pairs
 
 
-def shown(value: object) -> str:
-    """Format a value for a table cell."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return printable(str(value))
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def format_bytes(count: int) -> str:
-    """Format a number of bytes for display."""
-    size, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration for display."""
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
-
-
-def format_shape(shape: Sequence[Any]) -> str:
-    """Format a shape as in graph listings, such as `[1,3,224,224]`."""
-    return f"[{','.join(map(str, shape))}]"

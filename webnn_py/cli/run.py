@@ -13,17 +13,12 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.ml import GPU_ENGINES
+from webnn_py.api.view.formats import format_shape, format_value
 from webnn_py.cli import benchmark, compare, inputs, outputs
 from webnn_py.cli.benchmark import Clock, Load
 from webnn_py.cli.models import add_context, add_model, context_of
 from webnn_py.cli.modes import MODES, Arrays, Mode
-from webnn_py.cli.printing import (
-    format_shape,
-    print_facts,
-    print_json,
-    print_table,
-    shown,
-)
+from webnn_py.cli.printing import print_facts, print_json, print_table
 from webnn_py.cli.progress import Progress
 from webnn_py.cli.runnable import Runnable, load_runnable
 from webnn_py.core.errors import DataError
@@ -218,8 +213,8 @@ def _classes(
 def _print(report: Mapping[str, Any]) -> None:
     rows = []
     for name, facts in report["outputs"].items():
-        values = [shown(facts.get(key, "")) for key in STATISTICS]
-        head = ", ".join(map(shown, facts.get("first", ())))
+        values = [format_value(facts.get(key, "")) for key in STATISTICS]
+        head = ", ".join(map(format_value, facts.get("first", ())))
         rows.append((name, f"{facts['data_type']}{format_shape(facts['shape'])}", *values, head))
     print_table("outputs", ("name", "", *STATISTICS, "first elements"), rows)
     for name, best in report.get("classes", {}).items():

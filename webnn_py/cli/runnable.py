@@ -16,11 +16,11 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.profile import MLProfile
 from webnn_py.api.programs.program import MLProgram, arguments_of
-from webnn_py.cli.facts import Facts, facts_of
+from webnn_py.api.view.facts import Facts, facts_of
+from webnn_py.api.view.formats import format_bytes
 from webnn_py.cli.inputs import Contents, arrays_of, shapes_of
 from webnn_py.cli.models import Loaded, is_program, load
 from webnn_py.cli.modes import MODES, Arrays, Awaited, Mode
-from webnn_py.cli.printing import format_bytes
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import ValidationError
 from webnn_py.engines.webgpu.program.plan import Argument

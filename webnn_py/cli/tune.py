@@ -13,14 +13,9 @@ from webnn_py.api.compiled import compiled_of
 from webnn_py.api.context import MLContext
 from webnn_py.api.ml import GPU_ENGINES
 from webnn_py.api.session import Session
+from webnn_py.api.view.formats import format_duration, format_shape
 from webnn_py.cli.models import DEVICES, Loaded, add_model, load, open_context
-from webnn_py.cli.printing import (
-    format_duration,
-    format_shape,
-    print_facts,
-    print_json,
-    print_table,
-)
+from webnn_py.cli.printing import print_facts, print_json, print_table
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import ValidationError
 from webnn_py.engines.registry import fastest_engine

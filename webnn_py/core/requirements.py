@@ -8,7 +8,7 @@ from types import ModuleType
 from webnn_py.core.errors import NotSupportedError
 
 MIN_VERSIONS = {
-    "numpy": "2.1",  # 2.0 hands arrays over by DLPack without a version
+    "numpy": "2.2.6",  # 2.2.4 takes all memory by DLPack for read-only
     "onnx": "1.17",  # 1.16 confuses 4-bit integers with bytes
     "onnxruntime": "1.27",  # 1.26 returns 1 for erf(NaN); 1.20 cannot use weights in place
     "openvino": "2025.4",  # 2025.3 cannot use weights in place

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from webnn_py.cli import drawing, progress
-from webnn_py.cli.drawing import BETWEEN_BOXES, BOX_HEIGHT, Drawing, draw
+from webnn_py.api.view import drawing
+from webnn_py.api.view.drawing import BETWEEN_BOXES, BOX_HEIGHT, Drawing, draw
+from webnn_py.cli import progress
 
 
 def overlaps(widths: list[float], made: Drawing) -> list[tuple[int, int]]:

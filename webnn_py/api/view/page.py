@@ -1,4 +1,4 @@
-"""HTML page of `inspect --html`: the drawn graph with the facts of each node."""
+"""HTML of a graph: its drawing with facts, as a page of its own or as part of a notebook."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from webnn_py.cli.drawing import BOX_HEIGHT, draw
-from webnn_py.cli.facts import Facts, NodeFacts
-from webnn_py.cli.printing import format_bytes, shown
+from webnn_py.api.view.drawing import BOX_HEIGHT, Drawing, draw
+from webnn_py.api.view.facts import Facts, NodeFacts
+from webnn_py.api.view.formats import format_bytes, format_value
 from webnn_py.core.messages import printable
 
 LETTER_PIXELS = 6.6
 MAX_LINE_LETTERS = 32
 LINE_PIXELS = 15
 """Distance of the lines in a box."""
+MAX_NOTEBOOK_BOXES, MAX_NOTEBOOK_ROWS = 400, 1000
+"""Most boxes and rows for a notebook, which saves them in its file."""
+NOTEBOOK_STYLE = """
+.webnn-graph td { text-align: left; vertical-align: top; }
+.webnn-drawing { overflow: auto; max-height: 480px; }
+.webnn-graph .line { fill: none; stroke: currentColor; stroke-opacity: .5; }
+.webnn-graph rect { fill: hsl(var(--hue) 60% 50% / .25); stroke: hsl(var(--hue) 45% 50%); }
+.webnn-graph text { text-anchor: middle; font: 11.5px sans-serif; fill: currentColor; }
+.webnn-graph text:first-of-type { font-weight: 600; }
+"""
+"""Style of the drawing in light and dark notebooks; it concerns nothing else on the page."""
 
 
 @dataclass(frozen=True)
@@ -55,26 +66,64 @@ def page_of(title: str, facts: Facts) -> str:
     data = {
         "size": [drawing.width, drawing.height],
         "boxes": [{"steps": box.steps, "facts": box.facts} for box in boxes],
-        "summary": {name: shown(value) for name, value in facts.summary().items()},
+        "summary": {name: format_value(value) for name, value in facts.summary().items()},
         "operators": facts.operators,
         "kernels": [
             f"{step.name}: reads {format_bytes(step.reads)}, writes {format_bytes(step.writes)}"
             for step in facts.steps
         ],
     }
+    filled = {
+        "title": html.escape(printable(title)),
+        "picture": _picture(boxes, drawing),
+        "data": json.dumps(data).replace("<", "\\u003c"),
+    }
+    template = (
+        resources.files("webnn_py.api.view").joinpath("page.html").read_text(encoding="utf-8")
+    )
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
+
+
+def fragment_of(facts: Facts) -> str:
+    """Return HTML for a cell of a notebook: tables, and the drawing unless it would be huge."""
+    boxes, lines = _parts(facts)
+    parts = [f'<div class="webnn-graph"><style>{NOTEBOOK_STYLE}</style>', _rows(facts.summary())]
+    if len(boxes) <= MAX_NOTEBOOK_BOXES:
+        drawing = draw([box.width for box in boxes], lines)
+        parts.append(
+            f'<details open="open"><summary>Drawing</summary><div class="webnn-drawing"><svg'
+            f' width="{drawing.width:.0f}" height="{drawing.height:.0f}">'
+            f"{_picture(boxes, drawing)}</svg></div></details>"
+        )
+    nodes = {
+        f"{number} {node.operator} {node.label}": f"{', '.join(map(str, node.outputs))}"
+        f" — {facts.where(node)}"
+        for number, node in enumerate(facts.nodes[:MAX_NOTEBOOK_ROWS])
+    }
+    more = len(facts.nodes) - len(nodes)
+    title = f"{len(facts.nodes)} nodes{f', the first {len(nodes)}' if more else ''}"
+    parts.append(f"<details><summary>{title}</summary>{_rows(nodes)}</details></div>")
+    return "".join(parts)
+
+
+def _rows(facts: Mapping[str, object]) -> str:
+    rows = (
+        f"<tr><td>{html.escape(printable(name))}</td>"
+        f"<td>{html.escape(format_value(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _picture(boxes: Sequence[Box], drawing: Drawing) -> str:
+    """Return the SVG elements of lines and boxes."""
     picture = [
         f'<path class="line" data-from="{upper}" data-to="{lower}" d="{_curve(points)}"/>'
         for upper, lower, points in drawing.lines
     ]
     places = enumerate(zip(boxes, drawing.boxes, strict=True))
     picture += [_drawn(number, box, x, y) for number, (box, (x, y)) in places]
-    filled = {
-        "title": html.escape(printable(title)),
-        "picture": "\n".join(picture),
-        "data": json.dumps(data).replace("<", "\\u003c"),
-    }
-    template = resources.files("webnn_py.cli").joinpath("page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
+    return "\n".join(picture)
 
 
 def _parts(facts: Facts) -> tuple[list[Box], list[tuple[int, int]]]:

@@ -1,4 +1,4 @@
-"""Facts: a description of a compiled graph as plain data, for `inspect` and `run --profile`."""
+"""Facts: a description of a compiled graph as plain data, for pages, notebooks and commands."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from webnn_py.api.compiled import compiled_of
-from webnn_py.api.graph import MLGraph
-from webnn_py.cli.printing import format_bytes, format_shape
+from webnn_py.api.compiled import CompiledOwner, compiled_of
+from webnn_py.api.view.formats import format_bytes, format_shape
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Step, Steps
 from webnn_py.ir import Graph, Node, Value
@@ -137,7 +136,7 @@ class Facts:
         return f"{kernels}, ..." if len(node.steps) > 3 else kernels
 
 
-def facts_of(graph: MLGraph, sizes: Mapping[str, int]) -> Facts:
+def facts_of(graph: CompiledOwner, sizes: Mapping[str, int]) -> Facts:
     """Describe a graph.
 
     Args:

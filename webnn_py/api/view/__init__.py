@@ -1,0 +1,1 @@
+"""Views of graphs and builds for people: facts, drawings, pages and progress bars."""
