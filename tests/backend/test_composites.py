@@ -375,6 +375,35 @@ def test_integer_products_are_exact_at_their_extremes(
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("signs", ["uint8 int8", "int8 uint8"])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("channels", [3, 80])
+def test_integer_convolutions_are_exact_at_their_extremes(
+    context: MLContext, signs: str, groups: int, channels: int
+) -> None:
+    left, right = signs.split()
+    x = rng(0).choice([np.iinfo(left).min, np.iinfo(left).max], (2, channels * groups, 5, 4))
+    w = rng(1).choice([np.iinfo(right).min, np.iinfo(right).max], (4, channels, 3, 2))
+    inputs = {
+        "input": x.astype(left),
+        "filter": w.astype(right),
+        "input_zero_point": np.full((), np.iinfo(left).min + 1, left),
+        "filter_zero_point": np.arange(4).astype(right),
+    }
+    shifted = x - inputs["input_zero_point"].astype(np.int64)
+    padded = np.pad(shifted, [(0, 0), (0, 0), (1, 1), (0, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2]
+    by_group = windows.reshape(2, groups, channels, *windows.shape[2:])
+    taps = (w - np.arange(4).reshape(-1, 1, 1, 1)).reshape(groups, 4 // groups, channels, 3, 2)
+    wanted = np.einsum("ngchwij,gocij->ngohw", by_group, taps).reshape(2, 4, *windows.shape[2:4])
+
+    def apply(builder: MLGraphBuilder, /, **given: Any) -> MLOperand:
+        padding, strides = [1, 1, 0, 1], [2, 1]
+        return builder.conv2d_integer(**given, groups=groups, padding=padding, strides=strides)
+
+    np.testing.assert_array_equal(computed(context, apply, inputs), wanted)
+
+
 def test_zero_points_of_rank_1_are_of_rows_and_columns(context: MLContext) -> None:
     inputs = {
         "a": rng(0).integers(0, 256, (3, 3)).astype(np.uint8),

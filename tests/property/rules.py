@@ -87,7 +87,7 @@ def _window(draw: Draw) -> dict[str, list[int]]:
     }
 
 
-@rule("conv2d", "conv_transpose2d")
+@rule("conv2d", "conv2d_integer", "conv_transpose2d")
 def _convolution(draw: Draw, op: Operator) -> Any:
     transposed = op.name == "conv_transpose2d"
     groups, channels, out = draw(sizes(2)), draw(sizes(2)), draw(sizes(2))
@@ -120,7 +120,14 @@ def _convolution(draw: Draw, op: Operator) -> Any:
         "input": _placed(image, options["input_layout"]),
         "filter": _placed(tap | window, options["filter_layout"]),
     }
-    return wanted | draw(present({"bias": (out * groups,)})), options
+    optional: dict[str, Any] = {"bias": (out * groups,)}
+    if op.name == "conv2d_integer":
+        of_channels = st.sampled_from([(), (1,), (out * groups,)])
+        optional = {
+            "input_zero_point": draw(st.sampled_from([(), (1,)])),
+            "filter_zero_point": draw(of_channels),
+        }
+    return wanted | draw(present(optional)), options
 
 
 @rule("average_pool2d", "l2_pool2d", "max_pool2d")

@@ -254,7 +254,7 @@ def _windows(node: NodeAxes) -> int:
     return _require_unmixed(node.only("input"), layout.index("h"), layout.index("w"))
 
 
-@rule("conv2d", "conv_transpose2d")
+@rule("conv2d", "conv2d_integer", "conv_transpose2d")
 def _convolution(node: NodeAxes) -> int:
     return _require_unmixed(node.only("input"), 1, 2, 3)
 

@@ -133,6 +133,42 @@ def transposed_sizes(
     )
 
 
+def convolved_shape(
+    input: MLOperand,
+    filter: MLOperand,
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    input_layout: InputLayout,
+    filter_layout: Conv2dFilterLayout,
+) -> Shape:
+    """Check the operands and options of a convolution, and return its output's shape."""
+    check_window(padding, strides, dilations)
+    batches, channels, height, width = dims(input.shape, input_layout, "nchw")
+    out, channels_in, *window = dims(filter.shape, filter_layout, "oihw")
+    if channels != channels_in * groups:
+        fits = functools.partial(_conv2d_fits, input, filter, max(groups, 1))
+        inputs = remedies.given_first(input_layout, get_args(InputLayout))
+        filters = remedies.given_first(filter_layout, get_args(Conv2dFilterLayout))
+        remedy = (
+            remedies.layouts(fits, input_layout=inputs, filter_layout=(filter_layout,))
+            or _groups(input, filter, input_layout, filter_layout)
+            or remedies.layouts(fits, input_layout=inputs, filter_layout=filters)
+        )
+        raise ValidationError(
+            f"{channels} input channels in {groups} groups do not fit the filter's"
+            f" {channels_in} input channels (shapes {list(input.shape)} {input_layout},"
+            f" {list(filter.shape)} {filter_layout})"
+            f"{undecided(channels, channels_in * groups) or remedy}"
+        )
+    check_divides(groups, out, f"{out} output channels do not divide into {groups} groups")
+    counts, _ = window_sizes((height, width), window, padding, strides, dilations)
+    check_covered(counts, (height, width), window, padding, dilations)
+    check_sliding((height, width), window, padding, strides, dilations, counts)
+    return dims((batches, out, *counts), "nchw", input_layout)
+
+
 class Convolution:
     """Builder methods of convolutions."""
 
@@ -174,30 +210,9 @@ class Convolution:
             ValidationError: Channels of input, filter, bias and groups do not fit each other, or
                 the window is larger than the padded input.
         """
-        check_window(padding, strides, dilations)
-        batches, channels, height, width = dims(input.shape, input_layout, "nchw")
-        out, channels_in, *window = dims(filter.shape, filter_layout, "oihw")
-        if channels != channels_in * groups:
-            fits = functools.partial(_conv2d_fits, input, filter, max(groups, 1))
-            inputs = remedies.given_first(input_layout, get_args(InputLayout))
-            filters = remedies.given_first(filter_layout, get_args(Conv2dFilterLayout))
-            remedy = (
-                remedies.layouts(fits, input_layout=inputs, filter_layout=(filter_layout,))
-                or _groups(input, filter, input_layout, filter_layout)
-                or remedies.layouts(fits, input_layout=inputs, filter_layout=filters)
-            )
-            raise ValidationError(
-                f"{channels} input channels in {groups} groups do not fit the filter's"
-                f" {channels_in} input channels (shapes {list(input.shape)} {input_layout},"
-                f" {list(filter.shape)} {filter_layout})"
-                f"{undecided(channels, channels_in * groups) or remedy}"
-            )
-        check_divides(groups, out, f"{out} output channels do not divide into {groups} groups")
-        check_bias(bias, out)
-        counts, _ = window_sizes((height, width), window, padding, strides, dilations)
-        check_covered(counts, (height, width), window, padding, dilations)
-        check_sliding((height, width), window, padding, strides, dilations, counts)
-        shape = dims((batches, out, *counts), "nchw", input_layout)
+        options = padding, strides, dilations, groups, input_layout, filter_layout
+        shape = convolved_shape(input, filter, *options)
+        check_bias(bias, *dims(filter.shape, filter_layout, "o"))
         return result(Descriptor(input.data_type, shape))
 
     @operator(input=Limits(FLOATS, 4), filter=Limits("input", 4), bias=Limits("input", 1))

@@ -66,7 +66,8 @@ def _convolution(node: Node) -> int:
     axis: int = node.attrs["filter_layout"].index("i" if transposed else "o")
     filters = _operand(node, 1)
     through = _operand(node, 0).size if transposed else node.output.size
-    bias = node.output.size if node.inputs[2] is not None else 0
+    has_bias = node.op in ("conv2d", "conv_transpose2d") and node.inputs[2] is not None
+    bias = node.output.size if has_bias else 0
     return 2 * through * (filters.size // filters.shape[axis]) + bias
 
 
@@ -100,6 +101,7 @@ _RULES_OF_FAMILIES: Mapping[str, Callable[[Node], int]] = {
     "quantization": _times(2),
 }
 _RULES: Mapping[str, Callable[[Node], int]] = {
+    "conv2d_integer": _convolution,
     "matmul": _matmul,
     "matmul_integer": _matmul,
     "matmul_packed": _packed_product,

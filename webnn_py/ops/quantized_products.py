@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+from webnn_py.core.convert import Size
 from webnn_py.core.dimensions import undecided
 from webnn_py.core.dtypes import DTYPES, FLOATS, PACKED_4BIT
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, broadcast, check_broadcast_to
 from webnn_py.ir import Descriptor
+from webnn_py.ops.convolution import Conv2dFilterLayout, InputLayout, convolved_shape, dims
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
 
@@ -168,3 +171,59 @@ class QuantizedProducts:
         _check_zero_point("b_zero_point", b_zero_point, b, -1)
         batch = broadcast(a.shape[:-2], b.shape[:-2], ("a's batch", "b's batch"))
         return result(Descriptor("int32", (*batch, a.shape[-2], b.shape[-1])))
+
+    @operator(
+        input=Limits(BYTES, 4),
+        filter=Limits(BYTES, 4),
+        input_zero_point=Limits("input"),
+        filter_zero_point=Limits("filter"),
+        output=("int32",),
+        extension=True,
+    )
+    def conv2d_integer(
+        self,
+        input: MLOperand,
+        filter: MLOperand,
+        *,
+        input_zero_point: MLOperand | None = None,
+        filter_zero_point: MLOperand | None = None,
+        padding: Sequence[Size] = (0, 0, 0, 0),
+        strides: Sequence[int] = (1, 1),
+        dilations: Sequence[int] = (1, 1),
+        groups: int = 1,
+        input_layout: InputLayout = "nchw",
+        filter_layout: Conv2dFilterLayout = "oihw",
+        label: str = "",
+    ) -> Inferred:
+        """Convolve 8-bit integers exactly; zero points are subtracted first.
+
+        Padding equals the input's zero point, so it adds nothing. Sums wrap beyond 32 bits.
+
+        Args:
+            input: A tensor in the order of `input_layout`.
+            filter: A tensor in the order of `filter_layout`.
+            input_zero_point: One number.
+            filter_zero_point: One number, or [o], one for each output channel.
+            padding: Rows and columns around the input: [top, bottom, left, right].
+            strides: As for `conv2d`.
+            dilations: As for `conv2d`.
+            groups: As for `conv2d`.
+            input_layout: Order of the input's and output's dimensions.
+            filter_layout: Order of the filter's dimensions.
+
+        Returns:
+            [n, o, h, w] in `input_layout`, int32.
+        """
+        options = padding, strides, dilations, groups, input_layout, filter_layout
+        shape = convolved_shape(input, filter, *options)
+        (out,) = dims(filter.shape, filter_layout, "o")
+        for name, zero, sizes in (
+            ("input_zero_point", input_zero_point, (1,)),
+            ("filter_zero_point", filter_zero_point, (1, out)),
+        ):
+            if zero is not None and (zero.rank > 1 or zero.size not in sizes):
+                raise ValidationError(
+                    f"operand {name!r}: shape {list(zero.shape)}, expected a scalar or"
+                    f" {' or '.join(f'[{size}]' for size in sizes)}{undecided(zero.size, out)}"
+                )
+        return result(Descriptor("int32", shape))

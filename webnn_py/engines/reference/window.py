@@ -95,8 +95,7 @@ def _tiles(windows: Array) -> Iterator[slice]:
         yield slice(top, top + high)
 
 
-@_by_samples
-def conv2d(
+def _convolved(
     input: Array,
     filter: Array,
     bias: Array | None,
@@ -125,6 +124,52 @@ def conv2d(
     if bias is not None:
         result = result + bias.astype(np.float64, order="C").reshape(-1, 1, 1)
     return _permuted(result, "nchw", input_layout)
+
+
+@_by_samples
+def conv2d(
+    input: Array,
+    filter: Array,
+    bias: Array | None,
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    input_layout: str,
+    filter_layout: str,
+) -> Array:
+    """Convolve the images that the decorator passes at once."""
+    return _convolved(
+        input,
+        filter,
+        bias,
+        padding,
+        strides,
+        dilations,
+        groups,
+        input_layout,
+        filter_layout,
+    )
+
+
+def conv2d_integer(
+    input: Array,
+    filter: Array,
+    input_zero_point: Array | None,
+    filter_zero_point: Array | None,
+    filter_layout: str,
+    **options: Any,
+) -> Array:
+    """Convolve in float64, whose sums of such products cannot round; wrap to int32."""
+    x, taps = input.astype(np.float64), filter.astype(np.float64)
+    if input_zero_point is not None:
+        x -= input_zero_point.astype(np.float64).reshape(())
+    if filter_zero_point is not None:
+        shape = [-1 if letter == "o" else 1 for letter in filter_layout]
+        taps -= filter_zero_point.astype(np.float64).reshape(shape)
+    layout = filter_layout
+    images = [_convolved(one[None], taps, None, filter_layout=layout, **options) for one in x]
+    return np.concatenate(images).astype(np.int64).astype(np.int32)
 
 
 @_by_samples

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from webnn_py.core.dimensions import fixed, span
 from webnn_py.core.dtypes import PACKED_4BIT, MLOperandDataType, unpack_4bit
 from webnn_py.core.errors import NotSupportedError
+from webnn_py.ops.convolution import Conv2dFilterLayout, InputLayout, dims
 from webnn_py.ops.decompositions.casts import wide
 from webnn_py.ops.decompositions.registry import decomposition
 from webnn_py.ops.graph_builder import GraphBuilder
@@ -126,6 +130,58 @@ def matmul_integer(
             _part(g, left, left.rank - 1, start, stop), _part(g, right, right.rank - 2, start, stop)
         )
         made = g.cast(product, "int32")
+        total = made if total is None else g.add(total, made)
+    assert total is not None
+    return total
+
+
+@decomposition
+def conv2d_integer(
+    g: GraphBuilder,
+    input: MLOperand,
+    filter: MLOperand,
+    input_zero_point: MLOperand | None,
+    filter_zero_point: MLOperand | None,
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    input_layout: InputLayout,
+    filter_layout: Conv2dFilterLayout,
+) -> MLOperand:
+    """Convolve float32 parts of the channels whose sums cannot round, and add them as int32."""
+    if filter_zero_point is not None and filter_zero_point.rank == 1:
+        shape = [filter_zero_point.size if letter == "o" else 1 for letter in filter_layout]
+        filter_zero_point = g.reshape(filter_zero_point, shape)
+    if input_zero_point is not None:
+        input_zero_point = g.reshape(input_zero_point, [1] * 4)
+    left, most_left = _shifted(g, input, input_zero_point)
+    right, most_right = _shifted(g, filter, filter_zero_point)
+    options: dict[str, Any] = {
+        "padding": padding,
+        "strides": strides,
+        "dilations": dilations,
+        "groups": groups,
+        "input_layout": input_layout,
+        "filter_layout": filter_layout,
+    }
+    channels, height, width = dims(filter.shape, filter_layout, "ihw")
+    most = max(1, MAX_EXACT_SUM // (most_left * most_right * height * width))
+    if channels <= most:
+        return g.cast(g.conv2d(left, right, **options), "int32")
+    axis = input_layout.index("c")
+    # Between groups and their channels, so that a part holds some channels of each group.
+    split = [*left.shape[:axis], groups, channels, *left.shape[axis + 1 :]]
+    by_group = g.reshape(left, split)
+    total = None
+    for start in range(0, channels, most):
+        stop = min(start + most, channels)
+        part = _part(g, by_group, axis + 1, start, stop)
+        part = g.reshape(
+            part, [*left.shape[:axis], groups * (stop - start), *left.shape[axis + 1 :]]
+        )
+        taps = _part(g, right, filter_layout.index("i"), start, stop)
+        made = g.cast(g.conv2d(part, taps, **options), "int32")
         total = made if total is None else g.add(total, made)
     assert total is not None
     return total
