@@ -66,6 +66,16 @@ def products() -> Iterator[Case]:
             {name: numbers(name, shape, data_type) for name, shape in shapes.items()},
             GPU,
         )
+    yield Case(
+        "matmul and wide integers",
+        lambda g, a, b, c: g.add(g.matmul(a, b), g.cast(c, "float32")),
+        {
+            "a": numbers("a", (36, 20)),
+            "b": numbers("b", (20, 16)),
+            "c": numbers("c", (36, 16), "int64"),
+        },
+        ("gpu",),
+    )
     row = {"a": numbers("a", (1, 70)), "b": numbers("b", (70, 2052))}
     yield Case("matmul of a row by many columns", _product, row, GPU)
     yield Case(
@@ -239,6 +249,55 @@ def by_packed_weights() -> Iterator[Case]:
             },
             ("gpu", "gpu, plain", "gpu, small", "gpu, in parts", *TUNED, "cpu"),
         )
+
+
+def _multiplied(
+    g: MLGraphBuilder, x: MLOperand, block_size: int = 32, **weights: MLOperand
+) -> MLOperand:
+    made = g.matmul_packed(x, block_size=block_size, **weights)
+    return g.relu(made)
+
+
+def by_weights_that_stay_packed() -> Iterator[Case]:
+    """Few rows and many by codes of 4 and 8 bits; shared memory holds them at once or in parts."""
+    settings = ("gpu", "gpu, plain", "gpu, small", "gpu, in parts", *TUNED)
+    for rows, data_type, deep, columns, two, zeros in (
+        ((1, 64), "float32", 64, 120, True, True),
+        ((3, 1, 256), "float16", 256, 33, True, False),
+        ((2, 256), "float32", 256, 28, False, True),
+        ((8, 1024), "float32", 1024, 8, True, False),
+        ((40, 96), "float32", 96, 36, True, True),
+        ((2, 20, 96), "float16", 96, 36, True, True),
+        ((40, 96), "float16", 96, 35, False, True),
+    ):
+        blocks = deep // 32
+        weights = {
+            "codes": numbers("codes", (columns, blocks, 16 if two else 32), "uint8", 255),
+            "scales": numbers("scales", (columns, blocks), data_type) / 4,
+        }
+        if zeros:
+            width = -(-blocks // 2) if two else blocks
+            weights["zero_points"] = numbers("zeros", (columns, width), "uint8", 255)
+        yield Case(
+            f"matmul of {rows} {data_type} by {4 if two else 8} bits {columns}",
+            _multiplied,
+            {"x": numbers("x", rows, data_type)},
+            (*settings, "gpu, folded") if len(rows) == 2 else settings,
+            {name: array.astype(array.dtype) for name, array in weights.items()},
+        )
+    yield Case(
+        "matmul of rows beside others by packed weights",
+        lambda g, x, y, codes, scales: g.add(
+            g.matmul_packed(g.slice(g.concat([g.neg(x), y], 1), [0, 0, 0], x.shape), codes, scales),
+            g.matmul_packed(g.neg(x), codes, scales),
+        ),
+        {"x": numbers("x", (2, 20, 64)), "y": numbers("y", (2, 5, 64))},
+        ("gpu",),
+        {
+            "codes": numbers("codes", (36, 64), "int8", 100),
+            "scales": numbers("scales", (36, 2)) / 4,
+        },
+    )
 
 
 def _convolution(
@@ -449,6 +508,7 @@ def rows_of_products() -> Iterator[Case]:
 CASES = [
     *products(),
     *by_packed_weights(),
+    *by_weights_that_stay_packed(),
     *convolutions(),
     *add_prologue(),
     *rows_of_products(),

@@ -11,24 +11,32 @@ import re
 
 SIZE = 16
 """Rows and columns of the emulated matrices."""
+DEPTHS = {"f16": 16, "i8": 32}
+"""Columns of left matrices and rows of right ones, by the type of their elements."""
+TOTALS = {"f16": "f32", "i8": "i32"}
 INVOCATIONS = 32
 EACH = SIZE * SIZE // INVOCATIONS
 """Elements of a result matrix that one invocation holds."""
 
-_LOAD = re.compile(r"subgroupMatrixLoad<subgroup_matrix_(\w+)<[^>]*>, (\w+)>\(&(\w+), ")
+_LOAD = re.compile(r"subgroupMatrixLoad<subgroup_matrix_(\w+)<(\w+)[^>]*>, (\w+)>\(&(\w+), ")
 _STORE = re.compile(r"subgroupMatrixStore<row_major>\(&(\w+), ")
-_ARRAY = re.compile(r"var<workgroup> (\w+): array<vec4<(?:f16|f32)>, \d+>;")
-_TYPE = re.compile(r"subgroup_matrix_result<[^>]*>")
+_ARRAY = re.compile(r"var<workgroup> (\w+): array<(vec4<(?:f16|f32|i32)>|i32), \d+>;")
+_TYPE = re.compile(r"subgroup_matrix_result<(\w+)[^>]*>")
 _INDEX = re.compile(r"@builtin\(local_invocation_index\) (\w+)")
 
 
 def emulated(code: str) -> str:
     """Return a shader with its subgroup matrices in plain WGSL."""
+    if "bitcast<vec2<f16>>" in code:  # naga has no such bitcast
+        code = f"{code.replace('bitcast<vec2<f16>>', 'emulated_pair')}{_PAIR}"
     if "subgroupMatrix" not in code:
         return code
     loads, stores = sorted(set(_LOAD.findall(code))), sorted(set(_STORE.findall(code)))
-    assert {name for *_, name in loads} | set(stores) <= set(_ARRAY.findall(code))
-    code = _LOAD.sub(r"emulated_load_\1_\2_\3(", code)
+    arrays = dict(_ARRAY.findall(code))
+    assert {name for *_, name in loads} | set(stores) <= arrays.keys()
+    (kind,) = {kind for _, kind, *_ in loads}
+    assert set(_TYPE.findall(code)) == {TOTALS[kind]}
+    code = _LOAD.sub(r"emulated_load_\1_\3_\4(", code)
     code = _STORE.sub(r"emulated_store_\1(", code)
     code = _TYPE.sub("EmulatedResult", code)
     code = code.replace("subgroupMatrixMultiplyAccumulate", "emulated_multiply")
@@ -40,62 +48,81 @@ def emulated(code: str) -> str:
     head, name, body = code.partition("fn main(")
     start = body.index("{") + 1
     body = f"{body[:start]}\n  emulated_lane = {index[1]} % {INVOCATIONS}u;{body[start:]}"
-    parts = [*(_load(*each) for each in loads), *(_store(name) for name in stores), _MULTIPLY]
+    parts = [
+        *(_load(side, order, name, kind) for side, _, order, name in loads),
+        *(_store(name) for name in stores),
+        _multiply(kind),
+        _HALVES if kind == "f16" else "",
+    ]
     directives, _, rest = head.partition("@group")
     return "\n".join([directives, *parts, f"@group{rest}{name}{body}"])
 
 
-_MULTIPLY = f"""
-var<private> emulated_lane: u32;
-alias EmulatedLeft = array<f32, {SIZE}>;
-alias EmulatedRight = array<f32, {SIZE * EACH}>;
-alias EmulatedResult = array<f32, {EACH}>;
-fn emulated_halves(words: vec2<u32>) -> vec4<f16> {{
+_PAIR = """
+fn emulated_pair(word: u32) -> vec2<f16> { return vec2<f16>(unpack2x16float(word)); }
+"""
+_HALVES = """
+fn emulated_halves(words: vec2<u32>) -> vec4<f16> {
   return vec4<f16>(vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)));
-}}
+}
+"""
+
+
+def _multiply(kind: str) -> str:
+    depth, total = DEPTHS[kind], TOTALS[kind]
+    return f"""
+var<private> emulated_lane: u32;
+alias EmulatedLeft = array<{total}, {depth}>;
+alias EmulatedRight = array<{total}, {depth * EACH}>;
+alias EmulatedResult = array<{total}, {EACH}>;
 fn emulated_multiply(
   left: EmulatedLeft, right: EmulatedRight, start: EmulatedResult
 ) -> EmulatedResult {{
   var l = left; var r = right; var result = start;
-  for (var k = 0u; k < {SIZE}u; k++) {{
+  for (var k = 0u; k < {depth}u; k++) {{
     for (var i = 0u; i < {EACH}u; i++) {{ result[i] += l[k] * r[k * {EACH}u + i]; }}
   }}
   return result;
 }}
 """
 
+
 _ROW = f"emulated_lane * {EACH}u / {SIZE}u"
 _COLUMN = f"emulated_lane * {EACH}u % {SIZE}u"
 _PLACES = {
-    "left": ("EmulatedLeft", SIZE, _ROW, "i"),
-    "right": ("EmulatedRight", SIZE * EACH, f"i / {EACH}u", f"{_COLUMN} + i % {EACH}u"),
-    "result": ("EmulatedResult", EACH, _ROW, f"{_COLUMN} + i"),
+    "left": ("EmulatedLeft", _ROW, "i"),
+    "right": ("EmulatedRight", f"i / {EACH}u", f"{_COLUMN} + i % {EACH}u"),
+    "result": ("EmulatedResult", _ROW, f"{_COLUMN} + i"),
 }
-"""Type, elements, row and column of element `i` that an invocation holds of each kind."""
+"""Type, row and column of element `i` that an invocation holds of each kind."""
 
 
-def _element(name: str, row: str, column: str) -> str:
-    place = f"(offset + ({row}) * stride) * 4u + ({column})"
-    return f"{name}[({place}) / 4u][({place}) % 4u]"
+def _place(row: str, column: str) -> str:
+    return f"((offset + ({row}) * stride) * 4u + ({column}))"
 
 
-def _load(side: str, order: str, name: str) -> str:
-    kind, count, row, column = _PLACES[side]
-    at = (row, column) if order == "row_major" else (column, row)
+def _load(side: str, order: str, name: str, kind: str) -> str:
+    type_, row, column = _PLACES[side]
+    count = DEPTHS[kind] * (1 if side == "left" else EACH)
+    place = _place(*((row, column) if order == "row_major" else (column, row)))
+    element = f"f32({name}[{place} / 4u][{place} % 4u])"
+    if kind == "i8":
+        element = f"extractBits({name}[{place} / 4u], {place} % 4u * 8u, 8u)"
     return f"""
-fn emulated_load_{side}_{order}_{name}(offset: u32, stride: u32) -> {kind} {{
-  var matrix: {kind};
-  for (var i = 0u; i < {count}u; i++) {{ matrix[i] = f32({_element(name, *at)}); }}
+fn emulated_load_{side}_{order}_{name}(offset: u32, stride: u32) -> {type_} {{
+  var matrix: {type_};
+  for (var i = 0u; i < {count}u; i++) {{ matrix[i] = {element}; }}
   return matrix;
 }}
 """
 
 
 def _store(name: str) -> str:
-    kind, count, row, column = _PLACES["result"]
+    type_, row, column = _PLACES["result"]
+    place = _place(row, column)
     return f"""
-fn emulated_store_{name}(offset: u32, matrix: {kind}, stride: u32) {{
+fn emulated_store_{name}(offset: u32, matrix: {type_}, stride: u32) {{
   var m = matrix;
-  for (var i = 0u; i < {count}u; i++) {{ {_element(name, row, column)} = m[i]; }}
+  for (var i = 0u; i < {EACH}u; i++) {{ {name}[{place} / 4u][{place} % 4u] = m[i]; }}
 }}
 """

@@ -12,8 +12,9 @@ import functools
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from tests.adapters import need_quick_compiler
@@ -120,7 +121,8 @@ def _chosen_for_who_waits() -> None:
 
 def _by_matrices(features: Features) -> None:
     """For devices with subgroup matrices; `test_subgroup_matrices` runs such kernels."""
-    features = dataclasses.replace(features, f16_matrix=MatrixShape(16, 16, 16))
+    shapes = {"f16_matrix": MatrixShape(16, 16, 16), "i8_matrix": MatrixShape(16, 16, 32)}
+    features = dataclasses.replace(features, **shapes)
 
     def attention(b: MLGraphBuilder) -> dict[str, MLOperand]:
         q, k, v = (b.input(name, "float16", [2, 64, 32]) for name in "qkv")
@@ -133,8 +135,52 @@ def _by_matrices(features: Features) -> None:
         a, c, x, w = (b.cast(half, "float32") for half in halves)
         return {"y": b.matmul(a, c), "z": b.conv2d(x, w)}
 
+    def packed(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x, scales = b.input("x", "float16", [2, 64]), b.input("s", "float16", [32, 2])
+        codes = b.input("c", "uint8", [32, 2, 16]), b.input("d", "uint8", [32, 64])
+        return {str(i): b.matmul_packed(x, one, scales) for i, one in enumerate(codes)}
+
+    def of_codes(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        """By words of four and of sixteen, and by single codes; with zero points and without."""
+        kinds: tuple[Literal["int8", "uint8"], ...] = "int8", "uint8"
+        left = [b.input(f"a{kind}", kind, [2, 20, 32]) for kind in kinds]
+        right = [b.constant(np.ones((deep, 36), np.int8)) for deep in (32, 20, 35)]
+        turned = [b.reshape(b.transpose(one), [20, 64]) for one in left]
+        wide = b.constant(np.ones((64, 35), np.uint8))
+        made = [b.matmul_integer(one, right[0]) for one in left]
+        made += [b.matmul_integer(one, wide) for one in turned]
+        for place, deep in enumerate((20, 35), 1):
+            for kind in kinds:
+                one = b.input(f"b{kind}{deep}", kind, [20, deep])
+                made.append(b.matmul_integer(one, right[place]))
+        return {str(i): one for i, one in enumerate(made)}
+
+    def of_images(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        """With constant zero points, without and with one of an input; between codes, too."""
+        made = []
+        options: Any = {"input_layout": "nhwc", "filter_layout": "ohwi", "padding": [1, 1, 1, 1]}
+        cases: tuple[tuple[int, Literal["int8", "uint8"], int | str | None], ...]
+        cases = (3, "uint8", 7), (32, "int8", None), (20, "uint8", "z")
+        for channels, kind, zero in cases:
+            w = b.constant(np.ones((24, 3, 3, channels), np.int8))
+            x = b.input(f"x{kind}{channels}", kind, [2, 9, 8, channels])
+            zeros = b.input(zero, kind, []) if isinstance(zero, str) else None
+            if isinstance(zero, int):
+                zeros = b.constant(np.array(zero, kind))
+            turned = b.transpose(x, permutation=[0, 3, 1, 2])
+            made.append(b.conv2d_integer(turned, w, filter_layout="ohwi"))
+            sums = b.conv2d_integer(x, w, input_zero_point=zeros, **options)
+            scale = b.constant(np.ones((1, 1, 1, 1), "f4"))
+            zero_point = b.constant(np.zeros((1, 1, 1, 1), kind))
+            y = b.quantize_linear(b.cast(sums, "float32"), scale, zero_point)
+            other = b.input(f"o{kind}{channels}", kind, [2, 9, 8, 24])
+            y = b.dequantize_linear(y, scale, zero_point)
+            y = b.add(y, b.dequantize_linear(other, scale, zero_point))
+            made.append(b.quantize_linear(y, scale, zero_point))
+        return {str(i): one for i, one in enumerate(made)}
+
     product = test_gemm_kernels.multiplied("float16", [256, 512], [512, 256], False, False)
-    for what in (product, attention, of_casts):
+    for what in (product, attention, of_casts, packed, of_codes, of_images):
         assert list(kernels_of(legal(what, features), features))
 
 

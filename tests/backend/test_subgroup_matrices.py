@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -22,10 +22,13 @@ from webnn_py.engines.webgpu.compiler.kernels.costs import Cost
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SubgroupTile
 from webnn_py.engines.webgpu.program.storage import MatrixShape
 from webnn_py.engines.webgpu.runtime.engine import SPLITTING
-from webnn_py.passes import split_float32
+from webnn_py.passes import multiply_integers, split_float32
 
 TOLERANCE = 1e-3
 """Relative to the norm of the result, whose elements are rounded to float16."""
+
+SMALL_COSTS = (Cost(SubgroupTile(32, 16, 16, 2, 1), 1, 1, 1, 1),)
+"""A tile that software adapters compile soon."""
 
 Array = np.ndarray[Any, Any]
 Record = Callable[..., MLOperand]
@@ -53,7 +56,10 @@ def matrices(
     if is_emulated:
         if "shader-f16" not in gpu.device.features:
             pytest.skip("the adapter has no shader-f16")
-        with taken_for(gpu.device, kind="gpu", f16_matrix=MatrixShape(16, 16, 16)) as context:
+        shapes = {"f16_matrix": MatrixShape(16, 16, 16), "i8_matrix": MatrixShape(16, 16, 32)}
+        with taken_for(gpu.device, kind="gpu", **shapes) as context:
+            engine = engine_of(context)
+            engine.passes = (multiply_integers, *engine.passes)
             yield context, codes
         return
     try:
@@ -251,3 +257,96 @@ def test_attention_by_position(matrices: tuple[MLContext, list[str]]) -> None:
         return {"y": record(b, *(b.input(n, "float16", x.shape) for n, x in inputs.items()))}
 
     check(matrices, record, inputs, reference(whole, inputs)["y"].astype(np.float64))
+
+
+def check_integers(
+    matrices: tuple[MLContext, list[str]],
+    record: Callable[[MLGraphBuilder], dict[str, MLOperand]],
+    inputs: dict[str, Array],
+    products: int = 1,
+) -> None:
+    """Run a graph, whose products are of int8, and compare with the reference exactly."""
+    context, codes = matrices
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "MATRIX_COSTS", SMALL_COSTS)
+        results = awaited(build(context, record), inputs)
+    assert sum("subgroup_matrix_left<i8" in code for code in codes) == products
+    for name, wanted in reference(record, inputs).items():
+        np.testing.assert_array_equal(results[name], wanted)
+
+
+@anywhere
+def test_products_of_integers(matrices: tuple[MLContext, list[str]]) -> None:
+    """Unsigned rows with zero points, signed columns with one each, and rests everywhere."""
+    rng = np.random.default_rng(1)
+    a = rng.integers(0, 256, (37, 70)).astype(np.uint8)
+    c = rng.integers(-128, 128, (70, 51)).astype(np.int8)
+    rows = rng.integers(0, 256, (37, 1)).astype(np.uint8)
+    zeros = rng.integers(-128, 128, 51).astype(np.int8)
+
+    def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x, of_rows = b.input("a", "uint8", a.shape), b.input("rows", "uint8", rows.shape)
+        of_columns = b.constant(zeros)
+        y = b.matmul_integer(x, b.constant(c), a_zero_point=of_rows, b_zero_point=of_columns)
+        return {"y": y}
+
+    check_integers(matrices, record, {"a": a, "rows": rows})
+
+
+def quantized_network(
+    data_type: str, layout: Literal["nchw", "nhwc"]
+) -> Callable[[MLGraphBuilder], Any]:
+    """Two convolutions between codes: padding, a bias, steps, and what the first one adds later."""
+    low = 0 if data_type == "uint8" else -128
+    rng = np.random.default_rng(1)
+    w = rng.integers(-128, 128, (24, 3, 3, 3)).astype(np.int8)
+    v = rng.integers(-128, 128, (24, 24, 1, 1)).astype(np.int8)
+    # Powers of two, so that no scale rounds.
+    scales = 0.5 ** (np.arange(24) % 4).reshape(-1, 1, 1, 1).astype(np.float32)
+    zero = np.full((1, 1, 1, 1), low + 100, data_type)
+    order = ["nchw".index(letter) for letter in layout]
+
+    def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        def scale(number: float) -> MLOperand:
+            return b.constant(np.full((1, 1, 1, 1), number, np.float32))
+
+        def dequantized(codes: MLOperand, number: float) -> MLOperand:
+            return b.dequantize_linear(codes, scale(number), b.constant(zero))
+
+        def weights(array: Array) -> MLOperand:
+            zeros = np.zeros(scales.shape, np.int8)
+            return b.dequantize_linear(b.constant(array), b.constant(scales), b.constant(zeros))
+
+        def convolved(x: MLOperand, array: Array, **options: Any) -> MLOperand:
+            return b.conv2d(x, weights(array), input_layout=layout, **options)
+
+        shape = [(2, 3, 7, 9)[axis] for axis in order]
+        bias = b.constant(np.arange(24, dtype=np.float32))
+        y = dequantized(b.input("x", data_type, shape), 0.5)  # type: ignore[arg-type]
+        y = b.relu(convolved(y, w, bias=bias, padding=[1, 1, 1, 1]))
+        codes = b.quantize_linear(y, scale(8), b.constant(zero))
+        y = b.quantize_linear(convolved(dequantized(codes, 8), v), scale(64), b.constant(zero))
+        y = b.add(dequantized(y, 64), dequantized(codes, 8))
+        return {"codes": codes, "y": b.quantize_linear(b.relu(y), scale(32), b.constant(zero))}
+
+    return record
+
+
+def check_network(
+    matrices: tuple[MLContext, list[str]], data_type: str, layout: Literal["nchw", "nhwc"]
+) -> None:
+    low = 0 if data_type == "uint8" else -128
+    x = np.random.default_rng(2).integers(low, low + 256, (2, 3, 7, 9)).astype(data_type)
+    image = np.ascontiguousarray(x.transpose(["nchw".index(letter) for letter in layout]))
+    check_integers(matrices, quantized_network(data_type, layout), {"x": image}, products=2)
+
+
+@anywhere
+def test_quantized_networks(matrices: tuple[MLContext, list[str]]) -> None:
+    """Channels last and not in fours, unsigned codes whose zero point pads."""
+    check_network(matrices, "uint8", "nhwc")
+
+
+@on_tensor_cores
+def test_quantized_networks_of_signed_codes(matrices: tuple[MLContext, list[str]]) -> None:
+    check_network(matrices, "int8", "nchw")

@@ -632,6 +632,14 @@ y = b.matmul_integer(x, b.constant(np.int8([[1], [-1]])))
 """,
         "[[-1] [-1]]",
     ),
+    "conv2d_integer": Example(
+        """
+x = b.constant(np.uint8([[[[126, 128, 129]]]]))
+taps, zero_point = b.constant(np.int8([[[[1, -1]]]])), b.constant(np.uint8([128]))
+y = b.conv2d_integer(x, taps, input_zero_point=zero_point)
+""",
+        "[[[[-2 -1]]]]",
+    ),
     "gru_cell": Example(
         """
 x, state = b.constant(np.float32([[1, 2]])), b.constant(np.float32([[0]]))

@@ -56,7 +56,7 @@ def lay_out_filters(graph: Graph, target: Target) -> Graph:
 
 def _filter(graph: Graph, node: Node) -> Array | None:
     """Return the constant filter of a convolution whose layout should change."""
-    if node.op != "conv2d":
+    if node.op not in ("conv2d", "conv2d_integer"):
         return None
     filter_ = node.inputs[1]
     if filter_ is None or node.attrs["filter_layout"] != "oihw":
@@ -72,6 +72,7 @@ def _layout_of(node: Node) -> Conv2dFilterLayout:
     filter_ = node.inputs[1]
     assert filter_ is not None
     pairs = filter_.data_type == "float16" and filter_.shape[1] % FLOAT16_VECTOR == 0
+    pairs = pairs or node.op == "conv2d_integer"
     return "ohwi" if pairs and node.attrs["input_layout"] == "nhwc" else "hwio"
 
 

@@ -23,6 +23,7 @@ VECTOR_ELEMENTS = 4
 
 LAYOUTS = {
     "conv2d": "input_layout",
+    "conv2d_integer": "input_layout",
     "average_pool2d": "layout",
     "max_pool2d": "layout",
     "l2_pool2d": "layout",
@@ -37,7 +38,7 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
     kernel would load them one by one. It also stays unchanged if the pass would add as many
     transposes as the graph has convolutions.
     """
-    convolutions = [node for node in graph.nodes if node.op == "conv2d"]
+    convolutions = [node for node in graph.nodes if node.op in ("conv2d", "conv2d_integer")]
     if not convolutions or not all(map(_is_in_fours, convolutions)):
         return graph
     images: dict[Value, MLOperand] = {}

@@ -21,6 +21,7 @@ from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_ma
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.hard_swishes import fuse_hard_swish
+from webnn_py.passes.integer_products import multiply_integers
 from webnn_py.passes.multiply_rows import multiply_rows
 from webnn_py.passes.nhwc import to_nhwc
 from webnn_py.passes.pool_before_concat import pool_before_concat
@@ -93,6 +94,7 @@ SIZE_INDEPENDENT_PASSES = frozenset(
         merge_duplicates,
         fuse_batch_norm,
         fuse_hard_swish,
+        multiply_integers,
     }
 )
 """Passes that also accept graphs with open dimensions."""
@@ -168,6 +170,7 @@ __all__ = [
     "Pass",
     "Target",
     "debug_level",
+    "multiply_integers",
     "optimize",
     "optimize_open",
     "report",

@@ -238,7 +238,9 @@ def _axes(options: Mapping[str, Any], back: Order) -> dict[str, Any]:
 
 OPTIONS: dict[str, Callable[[Mapping[str, Any], Order], dict[str, Any]]] = {
     "concat": lambda options, back: {"axis": back.index(options["axis"])},
+    "dequantize_linear": lambda options, back: {},
     "pad": _lists("beginning_padding", "ending_padding"),
+    "quantize_linear": lambda options, back: {},
     "reverse": _axes,
     "slice": _lists("starts", "sizes", "strides"),
     "tile": _lists("repetitions"),

@@ -173,6 +173,20 @@ class KernelBuilder:
         """Return the same for eight consecutive float16, as vec4<u32> with two to a word."""
         return self._run(value, 8, F16X8) if self.storage(value).element == "f16" else None
 
+    def integers(self, value: Value) -> Callable[[str], str] | None:
+        """Return the same for vec4s of consecutive 32-bit integers."""
+        element = self.storage(value).element
+        is_one = element in ("i32", "u32") and self.storage(value).per_word == 1
+        return self._run(value, 4, f"vec4<{element}>") if is_one else None
+
+    def codes(self, value: Value, count: int) -> Callable[[str], str] | None:
+        """Return the same for 4 consecutive bytes, as u32, or for 16, as vec4<u32>."""
+        if self.storage(value).per_word != 4:
+            return None
+        if count == 16:
+            return self._run(value, 16, F16X8)
+        return self.element(value) if self.places.in_runs(value, 4) else None
+
     def _run(self, value: Value, count: int, kind: str) -> Callable[[str], str] | None:
         if not self.places.in_runs(value, count) or not self.is_whole(value):
             return None
@@ -197,9 +211,13 @@ class KernelBuilder:
         return self._run(buffer, 4, kind)
 
     def writes_vectors(self, extent: int) -> bool:
-        """Whether the root can be written as vec4s along an innermost dimension of `extent`."""
-        is_float = self.storage(self.root).element in ("f32", "f16")
-        return divides(4, extent) and is_float and self.places.in_runs(self.root, 4)
+        """Whether the root can be written in fours along an innermost dimension of `extent`.
+
+        Four floats are a vec4, and four bytes a word.
+        """
+        storage = self.storage(self.root)
+        has_fours = storage.element in ("f32", "f16") or storage.per_word == 4
+        return divides(4, extent) and has_fours and self.places.in_runs(self.root, 4)
 
     def _part_loader(self, value: Value, name: str) -> Function:
         storage = self.storage(value)
@@ -274,8 +292,9 @@ class KernelBuilder:
         return frozenset(features)
 
     def _written_element(self) -> str:
-        element = self.storage(self.root).element
-        element = f"vec4<{element}>" if self.vector_out else element
+        storage = self.storage(self.root)
+        element = storage.element
+        element = f"vec4<{element}>" if self.vector_out and storage.per_word == 1 else element
         return f"atomic<{element}>" if self.atomic_out else element
 
 

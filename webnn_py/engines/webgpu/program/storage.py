@@ -73,6 +73,7 @@ class Features:
             invocations at once.
         f16_matrix: Shape of the matrices of float16 that the device multiplies and adds in
             float32, if it has any (tensor cores).
+        i8_matrix: Shape of the matrices of signed 8-bit integers that it adds in int32, if any.
         float32_precision: How products of float32 may be computed.
         tiles: Names of measured tiles, by problem (`compiler/tuning.py`).
     """
@@ -87,6 +88,7 @@ class Features:
     binding_bytes: int = 128 << 20
     large: int = 1 << 20
     f16_matrix: MatrixShape | None = None
+    i8_matrix: MatrixShape | None = None
     float32_precision: Float32Precision = "highest"
     tiles: Mapping[str, str] = field(default_factory=lambda: NO_TILES, hash=False)
 

@@ -45,6 +45,7 @@ from webnn_py.passes import (
     Pass,
     multiply_by_halves,
     multiply_by_split_halves,
+    multiply_integers,
     widen_halves,
 )
 
@@ -75,6 +76,8 @@ class WebGPUEngine(DeviceEngine):
         self.accelerated = gpu.hardware
         passes = TILES if gpu.hardware else LOOPS
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
+        if gpu.features.i8_matrix is not None:
+            self.passes = (multiply_integers, *self.passes)
         if gpu.features.f16_matrix is not None:
             self.passes += SPLITTING[gpu.features.float32_precision]
         # Set by `queue`, which a context calls first.

@@ -154,13 +154,26 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
 def flops_of(node: Node) -> int:
     """Return `flops` of a node, or of an operator that only this engine has.
 
-    Those are attention and all steps of a recurrence.
+    Those are attention, products of integers and of packed weights, and a recurrence's steps.
     """
     from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, flops_of_attention
+    from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
+        CODES_CONVOLUTION,
+        CODES_PRODUCT,
+        flops_of_codes,
+    )
+    from webnn_py.engines.webgpu.compiler.legalize.packed_products import (
+        PACKED_PRODUCT,
+        flops_of_packed,
+    )
     from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 
     if node.op == ATTENTION:
         return flops_of_attention(node)
+    if node.op in (CODES_PRODUCT, CODES_CONVOLUTION):
+        return flops_of_codes(node)
+    if node.op == PACKED_PRODUCT:
+        return flops_of_packed(node)
     if node.op != STEPS:
         return flops(node)
     projected, weight = node.inputs[:2]

@@ -147,6 +147,19 @@ _OWN = {
   let digits = near + bitcast<u32>(more + last) - 0x800000u;
   return bitcast<f32>(((bits_a ^ bits_b) & 0x80000000u) | ((u32(power) << 23u) + digits));
 }""",
+    "wn_rounded_quotient": """fn wn_rounded_quotient(a: f32, b: f32, inverse: f32) -> f32 {
+  // The product is off by 4 units in the last place at most: that matters near halves only.
+  let near = a * inverse;
+  let whole = round(near);
+  let size = abs(b);
+  let is_sure = size > 1e-30 && size < 1e30 && abs(near) < 1024.0 && abs(near - whole) < 0.499;
+  if (is_sure) { return whole; }
+  return round(wn_quotient(a, b));
+}""",
+    "wn_quantized_byte": """fn wn_quantized_byte(r: f32, zero: f32, low: f32, high: f32) -> i32 {
+  if (wn_is_nan(r)) { return 0; }
+  return i32(clamp(r + zero, low, high));
+}""",
     "wn_quantized_i32": """fn wn_quantized_i32(rounded: f32, zero: i32) -> i32 {
   if (wn_is_nan(rounded)) { return 0; }
   let whole = wn_pair_saturate_i(clamp(rounded, -1e18, 1e18));

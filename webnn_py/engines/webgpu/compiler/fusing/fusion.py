@@ -10,10 +10,12 @@ stored unless its reader is an elementwise epilogue, or is computed row by row w
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from webnn_py.core.gil_yield import checkpoints
+from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import (
     dequantize_node,
@@ -22,11 +24,20 @@ from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import (
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves, traits_of
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import Rows, is_step, is_writable, rows_of
 from webnn_py.engines.webgpu.compiler.inplace_concat import Places
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
+    CODES_CONVOLUTION,
+    CODES_PRODUCT,
+)
+from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_few
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
+
+POOLS = ("average_pool2d", "l2_pool2d", "max_pool2d")
+PRODUCTS = ("matmul", PACKED_PRODUCT, "conv2d")
+PRODUCTS_OF_CODES = (CODES_PRODUCT, CODES_CONVOLUTION)
 
 MAX_RECOMPUTED_OPS = 4
 """Elementwise operators that are computed twice rather than stored and read."""
@@ -133,7 +144,9 @@ class Fusion:
                 self._stored.add(output)
 
     def _store_for(self, value: Value, reader: Node) -> None:
-        """Store a value, or what a product computes it from: dequantized weights, float16."""
+        """Store a value, or what its reader computes it from: weights, float16, or codes."""
+        if self._stores_codes(value, reader):
+            return
         half = self._half_under(value, reader)
         if half is not None:
             self._stored.add(half)
@@ -153,6 +166,20 @@ class Fusion:
             value = next(views[-1].operands)
         for node in reversed(views):
             self._inline[node.output] = self._inlined(node)
+
+    def _stores_codes(self, value: Value, reader: Node) -> bool:
+        """Store the codes that a kernel quantizes and a reader dequantizes, if that suffices."""
+        node, old = self._producers[value], self._inline[value]
+        codes = next(node.operands, None)
+        if node.op != "dequantize_linear" or codes is None or codes in self._stored:
+            return False
+        self._stored.add(codes)
+        self._inline[value] = self._inlined(node)
+        if self._must_store(value, reader):
+            self._stored.remove(codes)
+            self._inline[value] = old
+            return False
+        return True
 
     def _half_under(self, value: Value, reader: Node) -> Value | None:
         """Return the float16 that a product by matrices reads under a cast to float32, if any."""
@@ -196,6 +223,8 @@ class Fusion:
     def _must_store(self, value: Value, reader: Node) -> bool:
         """Whether a value must lie in a buffer for a node that reads it."""
         inline, traits = self._inline[value], traits_of(reader.op)
+        if reader.op == PACKED_PRODUCT:  # its kernels read words and vectors
+            return True
         if (traits.loops or traits.reduced is not None) and self._unpacks(value):
             return True
         rows = self._common_rows(value, reader)
@@ -232,6 +261,8 @@ class Fusion:
             return dequantize_node(value, self._producers, self.is_stored) is not None
         if self._features.kind == "cpu":
             return False
+        if self._is_dequantized_to(reader, value):
+            return True
         if pools_few(reader):
             return self._inline[value].cost <= MAX_POOL_PROLOGUE_OPS
         if not is_pixelwise(reader, value):
@@ -239,6 +270,13 @@ class Fusion:
         leaves = elementwise_leaves(value, self._producers, self.is_stored) or []
         whole = any(leaf.shape == value.shape for leaf in leaves)
         return whole and self._inline[value].cost <= MAX_CONV_PROLOGUE_OPS
+
+    def _is_dequantized_to(self, reader: Node, value: Value) -> bool:
+        """Whether a pooling reads stored codes, of which each takes a quarter of the bytes."""
+        node = self._producers[value]
+        if reader.op not in POOLS or node.op != "dequantize_linear":
+            return False
+        return self.is_stored(next(node.operands))
 
     def _common_rows(self, value: Value, reader: Node) -> Rows | None:
         """Return the rows that both a value and its reader belong to, or None."""
@@ -265,6 +303,8 @@ class Fusion:
             return False
         if self._is_packed(reader.output) > self._is_packed(value):
             return False
+        if not self._writes_bytes(value, reader.output):
+            return False
         others = [v for v in reader.operands if v is not value and v not in self._stored]
         anchors = {self._inline[v].anchor for v in others} - {None, self._inline[value].anchor}
         if anchors:
@@ -274,6 +314,21 @@ class Fusion:
         if traits.view is not None:
             return traits.view(reader, 0).identity and reader.output.size == value.size
         return traits.fuses and broadcast_map(value.shape, reader.output.shape).identity
+
+    def _writes_bytes(self, value: Value, output: Value) -> bool:
+        """Whether the kernel of a value can write an output, if that consists of bytes.
+
+        A product writes whole words: four neighbors, where the extents are multiples of four.
+        """
+        anchor = self._inline[value].anchor
+        is_bytes = storage_of(output.data_type, self._features).per_word == 4
+        node = None if anchor is None else self._producers[anchor]
+        if not is_bytes or node is None or node.op not in (*PRODUCTS, *PRODUCTS_OF_CODES):
+            return True
+        if node.op in PRODUCTS:
+            return False
+        is_nchw = node.attrs.get("input_layout") == "nchw"
+        return divides(4, math.prod(output.shape[-2:]) if is_nchw else output.shape[-1])
 
     def _rejoins(self, value: Value) -> bool:
         """Whether all readers of a value flow, element by element, into its last reader."""

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
+    CODES_CONVOLUTION,
+    CODES_PRODUCT,
+)
+from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 from webnn_py.engines.webgpu.compiler.lower import pointwise
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
@@ -53,7 +58,9 @@ class Traits:
     iterations: Callable[[Node, Features], int] = _none
 
 
-OWN: Mapping[str, Traits] = {STEPS: Traits(loops=True), ATTENTION: Traits(loops=True)}
+OWN: Mapping[str, Traits] = dict.fromkeys(
+    (STEPS, ATTENTION, CODES_PRODUCT, CODES_CONVOLUTION, PACKED_PRODUCT), Traits(loops=True)
+)
 """Traits of the compiler's own operators."""
 
 

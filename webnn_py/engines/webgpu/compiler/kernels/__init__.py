@@ -24,12 +24,20 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     sequence_kernel,
 )
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
+    CODES_CONVOLUTION,
+    CODES_PRODUCT,
+)
+from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 from webnn_py.ir import Node
 
 OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {
     STEPS: sequence_kernel.emit,
     ATTENTION: attention_kernel.emit,
+    CODES_PRODUCT: product_kernel.emit_whole,
+    CODES_CONVOLUTION: product_kernel.emit_whole,
+    PACKED_PRODUCT: product_kernel.emit_packed,
 }
 """Emitters for the compiler's own operators."""
 

@@ -11,15 +11,20 @@ from collections.abc import Callable
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import coordinate
 from webnn_py.engines.webgpu.compiler.code.functions import Function
-from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
-from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import halves_of, product_type
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
+    halves_of,
+    product_type,
+    words_of_codes,
+)
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_CONVOLUTION, SIGN
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
-from webnn_py.engines.webgpu.program.pieces import declared, u32
+from webnn_py.engines.webgpu.program.pieces import declared, i32, u32
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
@@ -33,11 +38,14 @@ class Convolution:
     """The sizes of a convolution, and emitters of WGSL that reads its operands."""
 
     def __init__(self, builder: KernelBuilder, node: Node) -> None:
-        data, filter_, bias = node.inputs
+        data, filter_, third = node.inputs
         assert data is not None
         assert filter_ is not None
         self.builder, self.node = builder, node
-        self.data, self.filter, self.bias = data, filter_, bias
+        is_of_codes = node.op == CODES_CONVOLUTION
+        self.data, self.filter = data, filter_
+        self.bias: Value | None = None if is_of_codes else third
+        self.outside: Value | None = third if is_of_codes else None
         attrs = node.attrs
         self.layout: str = attrs["input_layout"]
         self._is_nchw = self.layout == "nchw"
@@ -50,11 +58,13 @@ class Convolution:
         self.area: int = self.height * self.width
         self.batch = node.output.shape[0]
         self.k = self.ins * self.kh * self.kw
-        self.compute = product_type(builder, node, data, filter_)
+        self.compute: str = product_type(builder, node, data, filter_)
         extents = self.batch * self.area, self.per_group, self.k
         halves = halves_of(builder, extents, data, filter_)
-        self.by_matrices = halves is not None
-        if halves is not None:
+        self.by_matrices = is_of_codes or halves is not None
+        if is_of_codes:
+            self.compute = "i8"
+        elif halves is not None:
             (self.data, self.filter), self.compute = halves, "f16"
 
     @property
@@ -89,16 +99,20 @@ class Convolution:
     ) -> None:
         """Add `window(batch, i, h, w, p)`: the input element under a tap of pixel p, 0 outside.
 
-        With a load of 4 or 8 channels from i on, the function is `window4` or `window8`.
+        With a load of several channels from i on, the function is `window4`, `window8` and so on.
         """
-        kind = {1: self.compute, 4: f"vec4<{self.compute}>", 8: F16X8}[width]
+        one, four = self.compute, f"vec4<{self.compute}>"
+        if self.compute == "i8":
+            one, four = "i32", "u32"
+        kind = {1: one, 4: four}.get(width, F16X8)
         body = Body(self.builder)
         tap = {letter: symbol(letter, size) for letter, size in self._sizes.items()}
         p = symbol("p", self.area)
         at = body.let(p // self.width), body.let(p % self.width)
         (row, column), inside = window_position(body, at, (tap["h"], tap["w"]), self.node)
         if inside:
-            body.line(f"if (!({inside})) {{ return {kind}(); }}")
+            outside = self._code_outside(body, width) if self.compute == "i8" else f"{kind}()"
+            body.line(f"if (!({inside})) {{ return {outside}; }}")
         image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         place = flat(self.layout, self.data, places)
@@ -111,9 +125,25 @@ class Convolution:
         name = f"window{width}" if width > 1 else "window"
         self.builder.function(name, parameters, kind, body)
 
+    def _code_outside(self, body: Body, width: int) -> str:
+        """Emit the signed code of the padding, or the words of several."""
+        shift = SIGN if self.data.data_type == "uint8" else 0
+        known = 0 if self.outside is None else self.builder.scalar(self.outside)
+        if known is not None or self.outside is None:
+            number = int(known or 0) - shift
+            code, word = i32(number), u32(number % 256 * 0x01010101)
+        else:
+            code = f"(i32({body.load(self.outside, constant(0))}) - {shift})"
+            word = f"((bitcast<u32>({code}) & 0xffu) * 0x01010101u)"
+        return {1: code, 4: word}.get(width, f"{F16X8}({word})")
+
     def _return(self, body: Body, value: Value, place: Index) -> None:
         """Emit the end of a function: return an element of an operand."""
-        if self.compute == "f32":
+        if self.compute == "i8":
+            code = body.load(value, place)
+            is_unsigned = value.data_type == "uint8"
+            body.line(f"return i32({code}) - {SIGN};" if is_unsigned else f"return {code};")
+        elif self.compute == "f32":
             body.line(f"return {body.load(value, place)};")
         elif self.builder.computes(value):
             body.line(f"return {self.compute}({body.load(value, place)});")
@@ -134,7 +164,8 @@ class Convolution:
             **self.tap(symbol("k")),
         }
         self._return(body, self.filter, flat(self.filter_layout, self.filter, places))
-        self.builder.function("weight", "batch: u32, o: u32, k: u32", self.compute, body)
+        kind = "i32" if self.compute == "i8" else self.compute
+        self.builder.function("weight", "batch: u32, o: u32, k: u32", kind, body)
 
     def store(
         self, function: str, batch: Index, channel: Index, position: Index, value: str
@@ -177,7 +208,8 @@ class Convolution:
 
 def product(builder: KernelBuilder, node: Node) -> Product | None:
     """Return a convolution as a matrix product; None if its groups are too small for one."""
-    if node.op != "conv2d" or builder.storage(builder.root).per_word != 1:
+    per_word = builder.storage(builder.root).per_word
+    if per_word != 1 and not (node.op == CODES_CONVOLUTION and per_word == 4):
         return None
     conv = Convolution(builder, node)
     if conv.per_group < MIN_GROUP_CHANNELS:
@@ -224,10 +256,12 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
 
 
 def _vector_load(conv: Convolution, value: Value, width: int) -> Callable[[Index], str] | None:
-    """Return a load of four consecutive elements, or of eight f16, of a stored operand."""
+    """Return a load of four elements, eight f16 or sixteen bytes, of a stored operand."""
     builder = conv.builder
     if builder.computes(value) or (width == 8 and conv.compute != "f16"):
         return None
+    if conv.compute == "i8":
+        return words_of_codes(builder, value, width)
     at = builder.vector(value) if width == 4 else builder.eights(value)
     if at is None:
         return None
@@ -240,7 +274,7 @@ def _vector_load(conv: Convolution, value: Value, width: int) -> Callable[[Index
 def _input_load(conv: Convolution, width: int) -> Callable[[Index, Index], str] | None:
     """Return a load of consecutive input elements, by flat index and channel of the first."""
     load = _vector_load(conv, conv.data, width)
-    if load is None and width == 8:
+    if load is None and (width > 4 or conv.compute == "i8"):
         return None
     if load is None:
         axis = conv.layout.index("c")
@@ -293,7 +327,8 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
     conv.weight_function()
     vector = _vector_out(conv, conv.per_group)
     last = conv.filter_layout.endswith("o")
-    weights, more = _weight_load(conv, 4), None if last else _weight_load(conv, 8)
+    wide = 16 if conv.compute == "i8" else 8
+    weights, more = _weight_load(conv, 4), None if last else _weight_load(conv, wide)
     return GemmProblem(
         m=conv.area,
         n=conv.per_group,
@@ -306,7 +341,7 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         b=lambda batch, k, col: f"{_WEIGHT}({batch}, {col}, {k})",
         a4=_channel_load(conv, 4),
         b4=None if weights is None else lambda batch, k, col: weights(batch, col, k),
-        a8=_channel_load(conv, 8),
+        a8=_channel_load(conv, wide),
         b8=None if more is None else lambda batch, k, col: more(batch, col, k),
         b_major="n" if last else "k",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),

@@ -143,7 +143,10 @@ MATRIX_COSTS = (
     Cost(SubgroupTile(32, 32, 64, 2, 2), 0.40, 0.19, 3, 0.3),
     Cost(SubgroupTile(32, 32, 128, 2, 2), 0.42, 0.35, 2, 0.6),
 )
-"""Costs for float16 by subgroup matrices."""
+"""Costs for float16 by subgroup matrices.
+
+Tiles of bytes are twice as deep: a step loads as many bytes and multiplies as many matrices.
+"""
 
 
 def best_tile(problem: GemmProblem, limits: Limits) -> Tile | None:
@@ -237,9 +240,8 @@ def _together(problems: Sequence[GemmProblem], limits: Limits) -> float:
 
 def fits(tile: Tile, problem: GemmProblem, limits: Limits) -> bool:
     """Whether the device can multiply the problem by a tile."""
-    if isinstance(tile, SubgroupTile) and not (
-        problem.compute == "f16" and tile.divides_into(limits.matrix)
-    ):
+    matrix = limits.matrix_of(problem.compute)
+    if isinstance(tile, SubgroupTile) and not tile.divides_into(matrix):
         return False
     small = tile.storage(problem) <= limits.max_workgroup_storage
     return small and tile.invocations <= limits.max_invocations
@@ -251,12 +253,17 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     f16_costs = F16_VEC8_COSTS if problem.has_vec8_loads else F16_COSTS
     costs: Sequence[Cost] = (*MATRIX_COSTS, *f16_costs) if is_f16 else COSTS
     if problem.by_matrices:
-        costs = MATRIX_COSTS
+        costs = MATRIX_COSTS if is_f16 else [_of_bytes(cost) for cost in MATRIX_COSTS]
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.may_share_dispatch and is_small:
         return [cost for cost in fitting if cost.tile.invocations == JOINT_INVOCATIONS] or fitting
     return fitting
+
+
+def _of_bytes(cost: Cost) -> Cost:
+    """Return the costs of a tile of float16 for the tile of bytes that takes the same time."""
+    return replace(cost, tile=replace(cost.tile, depth=2 * cost.tile.depth))
 
 
 def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:

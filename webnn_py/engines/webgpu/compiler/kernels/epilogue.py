@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
 from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_PRODUCT
+from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
+from webnn_py.engines.webgpu.compiler.lower.registry import FUSES
 from webnn_py.engines.webgpu.program.pieces import declared
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -49,27 +53,28 @@ def emit_epilogue(
     )
     for number, leaf in enumerate(vectors):
         body.preset(leaf, None, f"e{number}")
-    if finish or node.output is not builder.root:
+    if compute == "f32" and (finish or node.output is not builder.root):
         total = body.let("wn_settled(total)", "whole")
     if finish:
         total = body.let(finish(body, i, total), "whole")
     body.preset(node.output, i, total)
     result = body.load(builder.root, i)
     body.line(f"return {result};")
-    more = "".join(f", e{number}: f32" for number in range(len(vectors)))
+    more = "".join(f", e{number}: {leaf.type}" for number, leaf in enumerate(vectors.values()))
     builder.function("tail", f"{parameters}, total: {compute}{more}", storage.compute, body)
     element = storage.element
     place = builder.places.at(builder.root, i)
     if builder.vector_out:
-        read = "".join(f"let q{n} = vec4<f32>({q}); " for n, (q, _) in enumerate(vectors.values()))
+        read = "".join(f"let q{n} = {leaf.four}; " for n, leaf in enumerate(vectors.values()))
         lanes_read = ["".join(f", q{n}.{lane}" for n in range(len(vectors))) for lane in "xyzw"]
-        lanes = ", ".join(
-            f"{element}({_TAIL}({at[n]}, t.{lane}{lanes_read[n]}))" for n, lane in enumerate("xyzw")
-        )
+        lanes = [f"{_TAIL}({at[n]}, t.{lane}{lanes_read[n]})" for n, lane in enumerate("xyzw")]
         to = place.enclosed
-        single = "".join(f", {e}" for _, e in vectors.values())
+        whole = f"vec4<{element}>({', '.join(f'{element}({lane})' for lane in lanes)})"
+        if storage.per_word == 4:
+            whole = storage.pack(lanes)
+        single = "".join(f", {leaf.one}" for leaf in vectors.values())
         one = f"{OUT}[{to} >> 2u][{to} & 3u] = {element}({_TAIL}({at[0]}, t{single}));"
-        four = f"{read}{OUT}[{to} >> 2u] = vec4<{element}>({lanes});"
+        four = f"{read}{OUT}[{to} >> 2u] = {whole};"
         taken = f"{parameters}, t: vec4<{compute}>"
         builder.functions.append(Function.of("put4", taken, "", f" {four} "))
     else:
@@ -77,31 +82,57 @@ def emit_epilogue(
     builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", f" {one} "))
 
 
-def _vec4_operands(
-    builder: KernelBuilder, node: Node, channels_last: bool
-) -> dict[Value, tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """An operand of an epilogue that is read four elements at a time.
+
+    Attributes:
+        four: Expression of a vec4.
+        one: Expression of one element.
+        type: WGSL type of an element.
+    """
+
+    four: str
+    one: str
+    type: str
+
+
+def _vec4_operands(builder: KernelBuilder, node: Node, channels_last: bool) -> dict[Value, _Leaf]:
     """Return the operands of an epilogue that are read as vec4s.
 
     Args:
         builder: The kernel's builder.
         node: The node whose result enters the epilogue.
         channels_last: Whether consecutive elements belong to consecutive channels.
-
-    Returns:
-        For each operand the expressions of a vec4 and of one element.
     """
-    found: dict[Value, tuple[str, str]] = {}
+    found: dict[Value, _Leaf] = {}
     count = node.output.shape[-1]
     channel = symbol("channel") if channels_last else symbol("i", node.output.size) % count
-    channels_last = channels_last or node.op == "matmul"
+    channels_last = channels_last or node.op in ("matmul", CODES_PRODUCT, PACKED_PRODUCT)
     for leaf, is_whole in _stored_operands(builder, node).items():
         by_channel = channels_last and leaf.shape[-1:] == (count,) and leaf.size == count
-        at = builder.vector(leaf) if is_whole or by_channel else None
-        if at is not None:
-            place = builder.places.at(leaf, symbol("i") if is_whole else channel)
-            one = builder.storage(leaf).load(builder.element(leaf), place)
-            found[leaf] = at(f"{place.enclosed} >> 2u"), one
+        place = symbol("i") if is_whole else channel
+        four = _four(builder, leaf, place) if is_whole or by_channel else None
+        if four is not None:
+            storage = builder.storage(leaf)
+            one = storage.load(builder.element(leaf), builder.places.at(leaf, place))
+            found[leaf] = _Leaf(four, one, storage.compute)
     return found
+
+
+def _four(builder: KernelBuilder, leaf: Value, place: Index) -> str | None:
+    """Return four neighboring elements of a stored value as a vec4, if memory allows."""
+    storage = builder.storage(leaf)
+    at = builder.vector(leaf) or builder.integers(leaf) or builder.codes(leaf, 4)
+    if at is None:
+        return None
+    loaded = at(f"{builder.places.at(leaf, place).enclosed} >> 2u")
+    if storage.per_word == 1:
+        return f"vec4<{storage.compute}>({loaded})"
+    if storage.compute == "u32":
+        return f"(vec4<u32>({loaded}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)"
+    moved = f"vec4<u32>({loaded}) << vec4<u32>(24u, 16u, 8u, 0u)"
+    return f"bitcast<vec4<i32>>({moved}) >> vec4<u32>(24u)"
 
 
 def _stored_operands(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
@@ -131,4 +162,5 @@ def _stored_operands(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
 def _is_step(node: Node) -> bool:
     """Whether a node maps each element to the element at the same flat index."""
     view = traits_of(node.op).view
-    return REGISTRY[node.op].wgsl is not None if view is None else view(node, 0).identity
+    is_elementwise = node.op in FUSES or REGISTRY[node.op].wgsl is not None
+    return is_elementwise if view is None else view(node, 0).identity

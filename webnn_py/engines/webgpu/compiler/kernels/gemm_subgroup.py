@@ -3,7 +3,8 @@
 A workgroup multiplies a `rows` by `depth` tile of A by a `depth` by `cols` tile of B, step by step
 along k. Shared memory holds both as they lie in memory, so loads are never transposed. A subgroup
 loads matrices from both and adds their products to its part of C, which it holds in matrices of
-float32. While it multiplies, its invocations load the next tiles into registers.
+float32; of int32 where it multiplies bytes. While it multiplies, its invocations load the next
+tiles into registers.
 
 The elements of a result matrix have no place that WGSL can name. So a subgroup stores its results
 to shared memory, one matrix at a time, from where its invocations pass them to the epilogue.
@@ -44,12 +45,13 @@ def emit_subgroup(problem: GemmProblem, tile: SubgroupTile, limits: Limits) -> T
     """Return the kernel that multiplies by subgroup matrices.
 
     Args:
-        problem: A product of float16.
+        problem: A product of float16 or of bytes.
         tile: A tile that fits the problem and the device.
         limits: The device's limits, with its matrices.
     """
-    assert limits.matrix is not None
-    writer = _Writer(problem, tile, limits.matrix)
+    matrix = limits.matrix_of(problem.compute)
+    assert matrix is not None
+    writer = _Writer(problem, tile, matrix)
     guards = Guards.of(problem, tile.rows, tile.cols, tile.depth)
     across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
     grid = fold_grid(across, down, problem.batch, limits)
@@ -85,6 +87,7 @@ class _Side:
         depth: Extent along k.
         along_k: Whether memory is contiguous along k.
         width: Elements per load.
+        element: "f16" or "i8".
     """
 
     name: str
@@ -92,6 +95,12 @@ class _Side:
     depth: int
     along_k: bool
     width: int
+    element: str
+
+    @property
+    def four(self) -> str:
+        """The WGSL type of four elements in shared memory."""
+        return "vec4<f16>" if self.element == "f16" else "i32"
 
     @property
     def line(self) -> int:
@@ -101,7 +110,7 @@ class _Side:
     @property
     def stride(self) -> int:
         """Elements from one line to the next, padded so that lines begin in different banks."""
-        return self.line + SubgroupTile.PADDING
+        return self.line + SubgroupTile.PADDING_BYTES // (2 if self.element == "f16" else 1)
 
     @property
     def lines(self) -> int:
@@ -116,7 +125,7 @@ class _Side:
     @property
     def type(self) -> str:
         """The WGSL type of one load."""
-        return F16X8 if self.width == 8 else "vec4<f16>"
+        return self.four if self.width == 4 else F16X8
 
     def matrix(self, free: Index, k: Index, shape: MatrixShape) -> str:
         """Emit the load of a matrix whose first element is at row or column `free` and at `k`."""
@@ -126,9 +135,9 @@ class _Side:
         by_row = self.along_k == (self.name == "a")
         order = "row_major" if by_row else "col_major"
         at = free * self.stride + k if self.along_k else k * self.stride + free
-        type_ = f"subgroup_matrix_{side}<f16, {size}>"
+        type_ = f"subgroup_matrix_{side}<{self.element}, {size}>"
         array = declared(f"gemm_tile_{self.name}")
-        # Offset and stride count elements of the array, which are vec4s.
+        # Offset and stride count elements of the array, each of which holds four.
         place = f"{at // 4}, {u32(self.stride // 4)}"
         return f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {place})"
 
@@ -141,13 +150,13 @@ class _Writer:
         self.tile = tile
         self.shape = shape
         self.invocations = tile.invocations
-        a, b = (4 if hook is None else 8 for hook in (problem.a8, problem.b8))
+        a, b = (4 if hook is None else problem.wide for hook in (problem.a8, problem.b8))
         self.sides = (
-            _Side("a", tile.rows, tile.depth, problem.a_major == "k", a),
-            _Side("b", tile.cols, tile.depth, problem.b_major == "k", b),
+            _Side("a", tile.rows, tile.depth, problem.a_major == "k", a, problem.compute),
+            _Side("b", tile.cols, tile.depth, problem.b_major == "k", b, problem.compute),
         )
         self.own_rows, self.own_cols = tile.rows // tile.down, tile.cols // tile.across
-        self.result = f"subgroup_matrix_result<f32, {shape.n}, {shape.m}>"
+        self.result = f"subgroup_matrix_result<{problem.total}, {shape.n}, {shape.m}>"
 
     @property
     def results(self) -> list[tuple[int, int]]:
@@ -158,11 +167,11 @@ class _Writer:
     def arrays(self) -> list[WorkgroupArray]:
         """Return the workgroup arrays: both tiles, and a result matrix of each subgroup."""
         tiles = [
-            WorkgroupArray(f"gemm_tile_{side.name}", "vec4<f16>", (side.lines * side.stride // 4,))
+            WorkgroupArray(f"gemm_tile_{side.name}", side.four, (side.lines * side.stride // 4,))
             for side in self.sides
         ]
         size = self.tile.subgroups * self.shape.m * self.shape.n // 4
-        return [*tiles, WorkgroupArray("gemm_result", "vec4<f32>", (size,))]
+        return [*tiles, WorkgroupArray("gemm_result", self.problem.total4, (size,))]
 
     def place(self) -> list[str]:
         """Emit the place of this subgroup, its result matrices, and the registers for loads."""
@@ -209,8 +218,10 @@ class _Writer:
                 else:
                     at = f"{k0 + k}, {symbol('col0') + free}"
                 function = declared(f"gemm_{side.name}{side.width}")
-                call = f"{name} = {function}(batch, {at});"
-                lines += self._guarded(side, number, [call])
+                value = f"{function}(batch, {at})"
+                if side.type == "i32":
+                    value = f"bitcast<i32>({value})"
+                lines += self._guarded(side, number, [f"{name} = {value};"])
         return lines
 
     def share(self) -> list[str]:
@@ -221,7 +232,12 @@ class _Writer:
                 line, along = self._split(side, number)
                 to = (line * side.stride + along) // 4
                 array = declared(f"gemm_tile_{side.name}")
-                if side.width == 8:
+                if side.width == 16:
+                    puts = [
+                        f"{array}[{to + i}] = bitcast<i32>({name}.{word});"
+                        for i, word in enumerate("xyzw")
+                    ]
+                elif side.width == 8:
                     halves = (f"bitcast<vec4<f16>>({name}.{words})" for words in ("xy", "zw"))
                     puts = [f"{array}[{to + i}] = {half};" for i, half in enumerate(halves)]
                 else:

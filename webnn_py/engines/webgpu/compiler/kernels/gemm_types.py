@@ -19,7 +19,7 @@ from webnn_py.engines.webgpu.program.storage import MatrixShape
 LoadHook = Callable[[Index, Index, Index], str]
 StoreHook = Callable[[Index, Index, Index, str], str]
 
-_SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
+_SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4, "i8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Limits:
         max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
         may_share_dispatch: Whether other products may run in the same dispatch.
         matrix: Shape of the device's matrices of float16 with sums of float32, if it has any.
+        i8_matrix: Shape of its matrices of int8 with sums of int32, if it has any.
     """
 
     max_workgroup_storage: int = 16384
@@ -39,6 +40,11 @@ class Limits:
     max_workgroups_per_dim: int = 65535
     may_share_dispatch: bool = False
     matrix: MatrixShape | None = None
+    i8_matrix: MatrixShape | None = None
+
+    def matrix_of(self, compute: str) -> MatrixShape | None:
+        """Return the shape of the matrices of a type, if the device has any."""
+        return {"f16": self.matrix, "i8": self.i8_matrix}.get(compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +90,15 @@ class GemmProblem:
         n: Columns of B and C.
         k: Columns of A, rows of B.
         batch: Number of independent products.
-        compute: WGSL type of loaded elements. Sums have the same type, but f32 for f16.
+        compute: WGSL type of loaded elements. Sums have the same type, but f32 for f16. "i8" is no
+            type in WGSL: signed bytes, loaded one as i32 or four as u32, and summed as i32.
         a: `a(batch, row, k)`: expression of one element of A.
         b: `b(batch, k, col)`: expression of one element of B.
         a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent along
             it must be a multiple of 4.
         b4: The same for B along `b_major`.
-        a8: The same for eight f16, two per word of a vec4<u32>; the extent must be a multiple
-            of 8.
+        a8: The same for eight f16 or sixteen bytes, which fill a vec4<u32>; the extent must be a
+            multiple of that.
         b8: The same for B.
         store: `store(batch, row, col, value)`: statements that store one element of C.
         store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
@@ -140,8 +147,8 @@ class GemmProblem:
             if hook is not None and not divides(4, extent):
                 raise ValueError(f"a vec4 hook needs an extent divisible by 4, got {extent}")
         for hook, extent in ((self.a8, along_a), (self.b8, along_b)):
-            if hook is not None and not divides(8, extent):
-                raise ValueError(f"eight halves need an extent divisible by 8, got {extent}")
+            if hook is not None and not divides(self.wide, extent):
+                raise ValueError(f"a wide hook needs a multiple of {self.wide}, got {extent}")
 
     def sampled(self) -> GemmProblem:
         """Return the problem with representative sizes for traced ones, to choose a tile."""
@@ -173,12 +180,22 @@ class GemmProblem:
     def _keeps_eights(self, operand: Literal["a", "b"], depth: int) -> bool:
         """Whether a part of k that is `depth` long consists of whole eights of an operand."""
         major = self.a_major if operand == "a" else self.b_major
-        return major != "k" or depth % 8 == 0
+        return major != "k" or depth % self.wide == 0
+
+    @property
+    def wide(self) -> int:
+        """Elements of a vec4<u32>."""
+        return 16 // self.element_bytes
+
+    @property
+    def loaded(self) -> str:
+        """The WGSL type of one loaded element."""
+        return "i32" if self.compute == "i8" else self.compute
 
     @property
     def vec4(self) -> str:
         """The WGSL type of four elements."""
-        return f"vec4<{self.compute}>"
+        return "u32" if self.compute == "i8" else f"vec4<{self.compute}>"
 
     @property
     def element_bytes(self) -> int:
@@ -187,8 +204,8 @@ class GemmProblem:
 
     @property
     def total(self) -> str:
-        """The WGSL type of the elements of C; f16 is summed in f32."""
-        return "f32" if self.compute == "f16" else self.compute
+        """The WGSL type of the elements of C; f16 is summed in f32, bytes in i32."""
+        return {"f16": "f32", "i8": "i32"}.get(self.compute, self.compute)
 
     @property
     def total4(self) -> str:
@@ -356,8 +373,8 @@ class SubgroupTile:
     down: int
     across: int
 
-    PADDING: ClassVar[int] = 8
-    """Elements between two lines of a shared tile, so that they begin in different banks."""
+    PADDING_BYTES: ClassVar[int] = 16
+    """Bytes between two lines of a shared tile, so that they begin in different banks."""
     INVOCATIONS: ClassVar[int] = 32
     """Invocations of a subgroup."""
     RESULT_ELEMENTS: ClassVar[int] = 256
@@ -383,7 +400,7 @@ class SubgroupTile:
         elements = 0
         for extent, major in ((self.rows, problem.a_major), (self.cols, problem.b_major)):
             lines = extent if major == "k" else self.depth
-            elements += extent * self.depth + lines * self.PADDING
+            elements += extent * self.depth + lines * self.PADDING_BYTES // problem.element_bytes
         results = self.subgroups * self.RESULT_ELEMENTS
         return elements * problem.element_bytes + results * problem.total_bytes
 

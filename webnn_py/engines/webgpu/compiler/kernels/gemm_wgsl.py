@@ -107,10 +107,10 @@ def load_functions(
 ) -> list[Function]:
     """Emit functions that load one element, a vec4, or eight f16 of each operand.
 
-    They are `gemm_a`, `gemm_a4` or `gemm_a8`, and the same for B. Past the end of k they return
-    zeros, so a ragged last step adds nothing. Rows and columns past the end are clamped, as their
-    results are never stored. With a run, those of B take k as two parameters: the run, and the
-    place within it.
+    They are `gemm_a`, `gemm_a4` or `gemm_a8` (`gemm_a16` of bytes), and the same for B. Past the
+    end of k they return zeros, so a ragged last step adds nothing. Rows and columns past the end
+    are clamped, as their results are never stored. With a run, those of B take k as two parameters:
+    the run, and the place within it.
     """
     functions: list[Function] = []
     a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
@@ -118,8 +118,8 @@ def load_functions(
         "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
     )
     for operand, width, hook, several in (
-        (a_name, a_width, problem.a, {4: problem.a4, 8: problem.a8}),
-        (b_name, b_width, problem.b, {4: problem.b4, 8: problem.b8}),
+        (a_name, a_width, problem.a, {4: problem.a4, problem.wide: problem.a8}),
+        (b_name, b_width, problem.b, {4: problem.b4, problem.wide: problem.b8}),
     ):
         wide = several.get(width)
         if wide is not None:
@@ -161,7 +161,7 @@ class _Operand:
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> Function:
         """Emit a guarded call of the hook."""
-        result = {1: problem.compute, 4: problem.vec4, 8: F16X8}[width]
+        result = {1: problem.loaded, 4: problem.vec4, problem.wide: F16X8}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
         lines: list[str] = []
@@ -193,6 +193,9 @@ class _Operand:
                 arguments = f"batch, run, within, {free}"
             calls.append(f"{declared(f'gemm_{self.name}')}({arguments})")
         lines = [f"  return {problem.vec4}({', '.join(calls)});"]
+        if problem.compute == "i8":
+            codes = (f"((u32({call}) & 0xffu) << {u32(8 * i)})" for i, call in enumerate(calls))
+            lines = [f"  return {' | '.join(codes)};"]
         return self._function(problem.vec4, 4, self.free, "k", lines)
 
 

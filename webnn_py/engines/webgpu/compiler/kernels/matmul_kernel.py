@@ -18,6 +18,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_PRODUCT, SIGN
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.ir import Node, Value
@@ -105,6 +106,7 @@ def gemm_limits(builder: KernelBuilder) -> Limits:
         features.grid,
         builder.beside,
         features.f16_matrix,
+        features.i8_matrix,
     )
 
 
@@ -216,6 +218,8 @@ class Operand:
     def load(self, batch: Index, row: Index, column: Index) -> str:
         """Emit the load of one element."""
         place = self.index(batch, row, column)
+        if self._compute == "i8":
+            return self._code(place)
         if self._strided is None or self._dequantized is not None:
             loaded = f"{declared(self._name)}({place})"
             return loaded if self._compute == "f32" else f"{self._compute}({loaded})"
@@ -225,8 +229,17 @@ class Operand:
             return element(str(place))
         return self._builder.storage(stored).load(element, place)
 
+    def _code(self, place: Index) -> str:
+        """Emit the load of one code, as a signed number."""
+        if self._strided is None:
+            loaded = f"{declared(self._name)}({place})"
+        else:
+            stored = self._strided.stored
+            loaded = self._builder.storage(stored).load(self._builder.element(stored), place)
+        return f"(i32({loaded}) - {SIGN})" if self._value.data_type == "uint8" else loaded
+
     def vectors(self, width: int) -> tuple[LoadHook, Literal["row", "column"]] | None:
-        """Return a load of four elements, or of eight f16, along the contiguous dimension.
+        """Return a load of four elements, eight f16 or sixteen bytes, along contiguous memory.
 
         The dimension is returned, too. None where memory or sizes do not allow such loads.
         """
@@ -266,6 +279,9 @@ class Operand:
     ) -> LoadHook | None:
         """Return a load of `width` elements from an index of a stored value on."""
         builder = self._builder
+        if self._compute == "i8":
+            words = words_of_codes(builder, stored, width)
+            return None if words is None else lambda *at: words(place(*at))
         if self._dequantized is not None:
             name = f"{self._name}_fours"
             if width != 4 or not add_vec4_loader(builder, name, self._dequantized):
@@ -289,24 +305,44 @@ class Operand:
         return load
 
 
-def product(builder: KernelBuilder, node: Node) -> Product | None:
-    """Return a matmul as a product; None for other nodes and packed types."""
-    root = builder.storage(builder.root)
-    if node.op != "matmul" or root.per_word != 1:
+def words_of_codes(
+    builder: KernelBuilder, value: Value, width: int
+) -> Callable[[Index], str] | None:
+    """Return a load of four signed codes of a stored value as u32, or of sixteen as vec4<u32>.
+
+    It takes the index of the first one, a multiple of `width`. None where memory does not allow it.
+    """
+    at = builder.codes(value, width)
+    if at is None:
         return None
+    shift, flip = width.bit_length() - 1, "0x80808080u" if width == 4 else "vec4<u32>(0x80808080u)"
+
+    def load(index: Index) -> str:
+        words = at(f"{index.enclosed} >> {u32(shift)}")
+        return f"({words} ^ {flip})" if value.data_type == "uint8" else words
+
+    return load
+
+
+def product(builder: KernelBuilder, node: Node) -> Product | None:
+    """Return a matmul, or one of codes, as a product."""
+    is_of_codes = node.op == CODES_PRODUCT
     a_value, b_value = node.operands
     batch = node.output.shape[:-2]
     m, n = node.output.shape[-2:]
-    compute = product_type(builder, node, a_value, b_value)
+    compute: str = product_type(builder, node, a_value, b_value)
     halves = halves_of(builder, (m, n, a_value.shape[-1]), a_value, b_value)
-    if halves is not None:
+    if is_of_codes:
+        compute = "i8"
+    elif halves is not None:
         (a_value, b_value), compute = halves, "f16"
     a = Operand(builder, a_value, "load_a", batch, compute)
     b = Operand(builder, b_value, "load_b", batch, compute)
     if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
         m, batch = m * math.prod(batch), ()
     a_vectors, b_vectors = a.vectors(4), b.vectors(4)
-    a_eights, b_eights = (a.vectors(8), b.vectors(8)) if compute == "f16" else (None, None)
+    wide = {"f16": 8, "i8": 16}.get(compute)
+    a_eights, b_eights = (a.vectors(wide), b.vectors(wide)) if wide else (None, None)
     builder.vector_out = builder.writes_vectors(n)
 
     def place(batch: Index, row: Index, column: Index) -> Index:
@@ -318,7 +354,7 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         k=a_value.shape[-1],
         batch=math.prod(batch),
         compute=compute,
-        by_matrices=halves is not None,
+        by_matrices=is_of_codes or halves is not None,
         a=a.load,
         b=b.load,
         a4=a_vectors[0] if a_vectors else None,

@@ -22,12 +22,18 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     conv_kernel,
     matmul,
     matmul_kernel,
+    packed_kernel,
     row_kernel,
 )
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
+    CODES_CONVOLUTION,
+    CODES_PRODUCT,
+)
+from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.program.pieces import Code, u32
 from webnn_py.ir import Node, Value
 
@@ -37,7 +43,13 @@ MIN_LONG_EPILOGUE_CHARS = 1_200
 """Characters of an epilogue's functions from which its code should appear once. A gelu has more, a
 sigmoid fewer; that one is faster unrolled."""
 
-_PRODUCTS = {"matmul": matmul_kernel.product, "conv2d": conv_kernel.product}
+_PRODUCTS = {
+    "matmul": matmul_kernel.product,
+    CODES_PRODUCT: matmul_kernel.product,
+    PACKED_PRODUCT: packed_kernel.product,
+    "conv2d": conv_kernel.product,
+    CODES_CONVOLUTION: conv_kernel.product,
+}
 
 
 def product_of(builder: KernelBuilder, node: Node | None) -> Product | None:
@@ -55,6 +67,19 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     problem = replace(product.problem, long_stores=_is_long(builder))
     tile = matmul.emit_gemm(problem, limits, kind, builder.tile)
     return builder.finish(node.op, tile.entry, tile.workgroups)
+
+
+def emit_whole(make: Make, node: Node) -> list[Kernel]:
+    """Return the kernel of a node that is a product in every form."""
+    kernel = emit(make(), node)
+    assert kernel is not None
+    return [kernel]
+
+
+def emit_packed(make: Make, node: Node) -> list[Kernel]:
+    """Return the kernels of a product by packed weights, of few rows or of many."""
+    few = packed_kernel.emit(make(), node)
+    return [few] if few is not None else emit_split_k(make, node) or emit_whole(make, node)
 
 
 def _is_long(builder: KernelBuilder) -> bool:

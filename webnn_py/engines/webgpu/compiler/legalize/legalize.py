@@ -10,6 +10,14 @@ from collections.abc import Callable
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.legalize.attention import fuse_attention, keeps_attention
+from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
+    is_integer_product,
+    multiply_codes,
+)
+from webnn_py.engines.webgpu.compiler.legalize.packed_products import (
+    is_packed_product,
+    keep_packed,
+)
 from webnn_py.engines.webgpu.compiler.legalize.sequences import expand_sequence, is_sequence
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import split_long_loop
 from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
@@ -32,7 +40,8 @@ MOVES = ("concat", "gather", "gather_elements", "gather_nd", "pad", "split", "ti
 
 def has_own_operator(node: Node, features: Features) -> bool:
     """Whether `legalize` replaces a composite node by an operator of the compiler's own."""
-    return is_sequence(node, features) or keeps_attention(node, features)
+    own = (is_sequence, keeps_attention, is_integer_product, is_packed_product)
+    return any(is_own(node, features) for is_own in own)
 
 
 def legalize(graph: Graph, features: Features) -> Graph:
@@ -40,11 +49,13 @@ def legalize(graph: Graph, features: Features) -> Graph:
     sequences = functools.partial(_expand_sequence, features=features)
     concats = functools.partial(_narrow_concat, features=features)
     attentions = functools.partial(fuse_attention, features=features)
+    integers = functools.partial(multiply_codes, features=features)
+    packed = functools.partial(keep_packed, features=features)
     exact = ExactQuotients(graph)
     growing = _GrowingConcats(features)
     rules = (
-        *(stabilize, narrow_starts, sequences, attentions, crop_pool, split_long_loop),
-        *(growing, concats, exact),
+        *(stabilize, narrow_starts, sequences, attentions, integers, packed, crop_pool),
+        *(split_long_loop, growing, concats, exact),
     )
     legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.rewrite(node))

@@ -7,6 +7,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import repeated_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.engines.webgpu.program.storage import literal
 from webnn_py.ir import Node, Value
 
 
@@ -22,9 +23,10 @@ def dequantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     operand, scale, zero_point = node.operands
     compute = body.builder.storage(operand).compute
     element, zero = body.load(operand, index), block_element(body, zero_point, operand, index)
-    return (
-        f"wn_difference_{compute}({element}, {zero}) * {block_element(body, scale, operand, index)}"
-    )
+    difference = f"wn_difference_{compute}({element}, {zero})"
+    if DTYPES[operand.data_type].bits <= 8:
+        difference = f"f32(i32({element}) - i32({zero}))"
+    return f"{difference} * {block_element(body, scale, operand, index)}"
 
 
 @lowering("quantize_linear", fuses=True)
@@ -33,10 +35,13 @@ def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     operand, scale, zero_point = node.operands
     element, factor = body.load(operand, index), block_element(body, scale, operand, index)
     zero = block_element(body, zero_point, operand, index)
-    rounded = body.let(f"round(wn_quotient({element}, {factor}))", "q")
+    known = body.builder.scalar(scale)
+    inverse = literal(1 / known, "f32") if known else f"1.0 / {factor}"
+    rounded = body.let(f"wn_rounded_quotient({element}, {factor}, {inverse})", "q")
     compute = body.builder.storage(zero_point).compute
     info = DTYPES[zero_point.data_type]
     if info.bits == 32:
         return f"wn_quantized_{compute}({rounded}, {zero})"
-    low, high = (f"{compute}({bound})" for bound in (info.min, info.max))
-    return f"clamp(wn_saturate_{compute}({rounded} + f32({zero})), {low}, {high})"
+    low, high = (literal(bound, "f32") for bound in (info.min, info.max))
+    made = f"wn_quantized_byte({rounded}, f32({zero}), {low}, {high})"
+    return made if compute == "i32" else f"u32({made})"

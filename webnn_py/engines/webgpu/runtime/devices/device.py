@@ -270,6 +270,7 @@ def _features(device: Any, hardware: bool, matrices: Sequence[SubgroupMatrix]) -
         kind="gpu" if hardware else "cpu",
         binding_bytes=limits["max-storage-buffer-binding-size"],
         f16_matrix=_largest_matrix(matrices, "f16", "f32"),
+        i8_matrix=_largest_matrix(matrices, "i8", "i32"),
     )
 
 
