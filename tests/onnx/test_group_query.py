@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from tests.onnx.own_operators import alone, by_onnx_runtime
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
@@ -170,3 +172,50 @@ def test_a_total_that_no_cache_has(cpu: MLContext) -> None:
     made, _ = group_query(1, 4, [7, 7], 7)
     with pytest.raises(DataError, match="total_sequence_length is 7, of 4 keys before and 1 new"):
         load(made, cpu)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("width", [0, 4])
+@pytest.mark.parametrize("by", ["positions", "rows", "one axis"])
+def test_rotary_embeddings_of_onnx_with_open_sizes(
+    cpu: MLContext, by: str, width: int, interleaved: int
+) -> None:
+    """Against ONNX's reference; equal sizes may have several names."""
+    rng = np.random.default_rng(1)
+    batch, count, length, each = 2, 3, 5, 8
+    pairs = (width or each) // 2
+    x = rng.normal(size=(batch, count, length, each)).astype(np.float32)
+    angles = rng.normal(size=(9, pairs) if by == "positions" else (batch, length, pairs))
+    feeds = {"x": x, "cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype("f")}
+    shapes: dict[str, list[Any]] = {"x": ["batch", count, "a + 1", each]}
+    shapes |= {key: ["batch", "b + 1", pairs] for key in ("cos", "sin")}
+    options: dict[str, int] = {"interleaved": interleaved}
+    if width:
+        options["rotary_embedding_dim"] = width
+    if by == "positions":
+        feeds["p"] = rng.integers(0, 9, (batch, length))
+        shapes |= {"cos": ["rows", pairs], "sin": ["rows", pairs], "p": ["batch", "c"]}
+    if by == "one axis":
+        options["num_heads"] = count
+        feeds["x"] = x.transpose(0, 2, 1, 3).reshape(batch, length, count * each)
+        shapes["x"] = ["batch", "a + 1", count * each]
+    node = onnx.helper.make_node("RotaryEmbedding", list(feeds), ["y"], **options)
+    ends = [
+        onnx.helper.make_tensor_value_info(n, np_type(feeds[n]), shape)
+        for n, shape in shapes.items()
+    ]
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", ends, [result]),
+        opset_imports=[onnx.helper.make_opsetid("", 23)],
+        ir_version=10,
+    )
+    graph = load(made, cpu)
+    assert str(graph).count(" = rotary_embedding(") == 1
+    (wanted,) = ReferenceEvaluator(made).run(None, feeds)
+    found = MLExecution(cpu).compute(graph, feeds)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def np_type(array: np.ndarray[Any, Any]) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))

@@ -69,6 +69,38 @@ def own_rotary_embedding(
     return merged(g, made) if x.rank == 3 else made
 
 
+@handles("RotaryEmbedding", since=23)
+def rotary_embedding(
+    g: Emitter,
+    x: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    position_ids: Tensor | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Any:
+    """Rotate pairs of elements in each head by the angles of their positions (RoPE).
+
+    The caches are tables for `position_ids`; without these, they have a row for each token.
+    """
+    if x.rank not in (3, 4):
+        raise BrokenModelError(f"its input has rank {x.rank}, expected 3 or 4")
+    check_rank(2 if position_ids is not None else 3, cos_cache=cos_cache, sin_cache=sin_cache)
+    parts = heads(g, x, num_heads) if x.rank == 3 else x
+    turned = rotary_embedding_dim or parts.shape[3]
+    if not same(2 * cos_cache.shape[-1], turned):
+        raise BrokenModelError(
+            f"cos_cache is {list(cos_cache.shape)}, expected half of {turned} columns"
+        )
+    options: dict[str, Any] = {"interleaved": bool(interleaved)}
+    if position_ids is not None:
+        options["positions"] = position_ids
+    made = g.rotary_embedding(parts, cos_cache, sin_cache, **options)
+    return merged(g, made) if x.rank == 3 else made
+
+
 @dataclass(frozen=True, slots=True)
 class _Cache:
     """Layout of the key-value cache after this step.

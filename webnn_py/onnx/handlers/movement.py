@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from webnn_py.core.dimensions import is_dimension, is_open, span, undecided
 from webnn_py.core.errors import ValidationError
@@ -139,9 +138,8 @@ def parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
     full = [size for size in sizes if is_dimension(size) or size]
     made = iter([x] if len(full) == 1 else g.split(x, full, axis=axis))
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(x.elem)
     return [
-        next(made) if is_dimension(n) or n else of_array(np.empty([*lead, n, *tail], dtype))
+        next(made) if is_dimension(n) or n else without_elements(x.elem, [*lead, n, *tail])
         for n in sizes
     ]
 
