@@ -43,7 +43,8 @@ def load(
     Bools become uint8 tensors of 0 and 1. Node names become labels, and constants keep the names
     of their initializers. Dimensions that the model leaves open stay open in the graph and keep
     their names. A dimension without a name is named after its input and axis. The importer narrows
-    the bounds of open dimensions to the sizes that all nodes accept.
+    the bounds of open dimensions to the sizes that all nodes accept. What a node draws at random
+    becomes an input, `NODE:noise`: normal for RandomNormal, else uniform from 0 to below 1.
 
     Args:
         path_or_model: A path, the bytes of a file, or an onnx.ModelProto.
