@@ -2,7 +2,8 @@
 
 Each process loads the model once, from a file whose weights all of them map; a task is a batch of
 paths. What a killed worker had begun, another one does: nothing is lost, and the scores are those
-of one process. The task is a plain function. joblib and Ray run it, too: docs/samples.md says how.
+of one process. The task is a plain function, which joblib and Ray run, too: see
+docs/how-to/dask-ray.md.
 
 Usage: python samples/dask_batches.py [--images 64] [--workers 2]
 """
