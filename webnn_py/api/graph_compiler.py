@@ -183,6 +183,7 @@ def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
         widen_limit=engine.widen_limit,
         derive=kept,
         threads=threads,
+        leaves_states=engine.leaves_states,
     )
 
 

@@ -477,6 +477,8 @@ class Engine(ABC):
             that could be read and written in that time. Smaller parts of a graph go to the next
             engine if it supports them.
         stays_open: Whether `compile_open` may return a function.
+        leaves_states: Whether the next engine is to run each `scatter_rows` into an input for a
+            result, which it does in place.
         has_own_weights: Whether it copies most weights to a layout of its own, so that the graph's
             constants are seldom read after the build.
         widen_limit: Most bytes by which a constant may grow that a build widens to floats.
@@ -488,6 +490,7 @@ class Engine(ABC):
     passes: tuple[Pass, ...] = PIPELINE
     crossing_cost: int = 0
     stays_open: bool = False
+    leaves_states: bool = False
     has_own_weights: bool = False
     widen_limit: int = 0
     accelerated: bool = False

@@ -257,6 +257,19 @@ class SegmentedExecutable(HostExecutable):
                 segments, executables, ends, dropped, strict=True
             )
         ]
+        self.in_place = self._states()
+
+    def _states(self) -> dict[int, int]:
+        """Return the states that the last reader of their inputs writes in place."""
+        found = {}
+        for place, step in enumerate(self._steps):
+            readers = [value for later in self._steps[place + 1 :] for value in later.inputs]
+            for made, given in step.executable.in_place.items():
+                output, state = step.outputs[made], step.inputs[given]
+                is_last = state in self._inputs and state not in readers
+                if is_last and self._outputs.count(output) == 1:
+                    found[self._outputs.index(output)] = self._inputs.index(state)
+        return found
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run every segment; arrays of this run hold the intermediate values.

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.ir import Graph, Node, Value, make_graph, titled
+from webnn_py.passes.cached_attention import writes_state
 
 E = TypeVar("E")
 """An engine, or a placeholder in tests."""
@@ -107,8 +108,19 @@ class _Order:
         for place, node in enumerate(graph.nodes):
             for value in node.operands:
                 if value in made_at:
-                    self._readers[made_at[value]].append(place)
-                    self._waits[place] += 1
+                    self._add(made_at[value], place)
+        writes = {n for n, node in enumerate(graph.nodes) if writes_state(graph, node)}
+        for place in writes:  # behind all that reads the state, so that it can be in place
+            state = next(graph.nodes[place].operands)
+            readers = set(graph.readers[state])
+            for before, node in enumerate(graph.nodes):
+                if node in readers and before not in writes:
+                    self._add(before, place)
+
+    def _add(self, before: int, place: int) -> None:
+        """Have a node wait for another."""
+        self._readers[before].append(place)
+        self._waits[place] += 1
 
     def parts(self, chosen: Sequence[int]) -> list[list[int]]:
         """Group the nodes into parts and return these in a valid order of execution.

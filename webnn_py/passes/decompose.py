@@ -7,6 +7,7 @@ from webnn_py.core.errors import NotSupportedError
 from webnn_py.ir import Graph, Node, titled
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.cached_attention import writes_state
 from webnn_py.passes.rewrite import Rewriter, as_list
 from webnn_py.passes.target import Target
 
@@ -28,6 +29,8 @@ def decompose(graph: Graph, target: Target) -> Graph:
             return None
         if node.op in ("quantize_linear", "dequantize_linear") and _has_4_bits(node):
             return None  # only these two accept 4-bit integers, and their decompositions cast
+        if target.leaves_states and writes_state(rewriter.graph, node):
+            return None
         try:
             return as_list(function(rewriter, **rewriter.arguments(node)))
         except NotSupportedError as error:

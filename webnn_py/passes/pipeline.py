@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from webnn_py.ir import Descriptor, Graph, verify
 from webnn_py.ops.operand import infer_node
+from webnn_py.passes.cached_attention import attend_in_parts
 from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed
 from webnn_py.passes.decompose import decompose
@@ -58,7 +59,7 @@ def _before_layouts(*passes: Pass) -> tuple[Pass, ...]:
     return (*PIPELINE[:place], *passes, *PIPELINE[place:])
 
 
-PRODUCTS = _before_layouts(pool_channels, pool_before_concat)
+PRODUCTS = _before_layouts(pool_channels, pool_before_concat, attend_in_parts)
 """The passes for engines whose convolutions cost less than passes through memory."""
 
 BLOCKS = (

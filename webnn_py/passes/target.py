@@ -24,6 +24,7 @@ class Target:
             otherwise repeat; default: `fold_limit`.
         derive: Computes constants from constants, or returns them from a cache.
         threads: Most threads for such computations.
+        leaves_states: Whether another engine writes rows into states, in place.
     """
 
     has_kernel: Callable[[Node], bool]
@@ -32,3 +33,4 @@ class Target:
     widen_limit: int = 0
     derive: Derive = derive_anew
     threads: int = 1
+    leaves_states: bool = False

@@ -1,4 +1,4 @@
-"""Attention over caches on engine "onnxruntime": its own operator, which writes rows in place."""
+"""Attention over caches: CPU engines read the rows in use and write new ones in place."""
 
 from __future__ import annotations
 
@@ -125,6 +125,13 @@ def ort() -> Any:
         yield context
 
 
+@pytest.fixture(scope="module", params=["onnxruntime", "openvino", "reference"])
+def each(request: pytest.FixtureRequest) -> Any:
+    pytest.importorskip({"reference": "numpy"}.get(request.param, request.param))
+    with ml.create_context_sync(engine=request.param) as context:
+        yield context
+
+
 @pytest.fixture(scope="module")
 def reference() -> Any:
     with ml.create_context_sync(engine="reference") as context:
@@ -132,38 +139,40 @@ def reference() -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_steps_are_those_of_the_reference(name: str, ort: MLContext, reference: MLContext) -> None:
+def test_steps_are_those_of_the_reference(name: str, each: MLContext, reference: MLContext) -> None:
     case = CASES[name]
-    graphs = [case.built(context) for context in (ort, reference)]
+    graphs = [case.built(context) for context in (each, reference)]
     batch = case.batch if isinstance(case.batch, int) else 2
     rows = case.rows if isinstance(case.rows, int) else 3
     for turn, starts in enumerate(([0, 9, KEYS - rows], [4, 0, 7])):
         given = arguments(batch, rows, case.split, starts[:batch], turn)
         found, wanted = (
             MLExecution(context).compute(graph, given)
-            for context, graph in zip((ort, reference), graphs, strict=True)
+            for context, graph in zip((each, reference), graphs, strict=True)
         )
         for end in wanted:
             np.testing.assert_allclose(found[end], wanted[end], rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].also])
-def test_caches_are_written_in_place(name: str, ort: MLContext, reference: MLContext) -> None:
+def test_caches_are_written_in_place(name: str, each: MLContext, reference: MLContext) -> None:
     case = CASES[name]
-    graph, other = case.built(ort), case.built(reference)
+    graph, other = case.built(each), case.built(reference)
     batch = case.batch if isinstance(case.batch, int) else 2
     rows = case.rows if isinstance(case.rows, int) else 3
     given = arguments(batch, rows, case.split, [3, 0, 5][:batch])
-    made = executable(graph, given, ort)
+    made = executable(graph, given, each)
     inner = getattr(made, "_executable", made)
     names = list(graph.inputs)
-    assert inner.in_place == {1: names.index("keys"), 2: names.index("values")}
+    is_copied = each.engine == "openvino" and name == "window"
+    states = {1: names.index("keys"), 2: names.index("values")}
+    assert inner.in_place == ({} if is_copied else states)
     wanted = MLExecution(reference).compute(other, given)
-    states = {end: given[end.split()[0]] for end in ENDS}
-    found = MLExecution(ort).compute(graph, given, states)
+    caches = {end: given[end.split()[0]] for end in ENDS}
+    found = MLExecution(each).compute(graph, given, caches)
     for end in ENDS:
-        assert found[end] is states[end]
-        np.testing.assert_allclose(states[end], wanted[end], rtol=1e-5, atol=2e-6)
+        assert found[end] is caches[end]
+        np.testing.assert_allclose(caches[end], wanted[end], rtol=1e-5, atol=2e-6)
     np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-5, atol=2e-6)
 
 
@@ -208,3 +217,15 @@ def test_arrays_that_an_engine_cannot_write_are_copied_when_bound(ort: MLContext
     run()
     for found, end in zip(outputs, wanted, strict=True):
         np.testing.assert_allclose(found[:, 1], wanted[end], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("engine", ["openvino", "reference"])
+def test_rows_outside_of_the_cache_are_dropped(engine: str, reference: MLContext) -> None:
+    pytest.importorskip({"reference": "numpy"}.get(engine, engine))
+    case = CASES["several rows"]
+    given = arguments(3, 2, True, [-1, KEYS - 1, KEYS + 4])
+    with ml.create_context_sync(engine=engine) as context:
+        found = MLExecution(context).compute(case.built(context), given)
+    wanted = MLExecution(reference).compute(case.built(reference), given)
+    for end in wanted:
+        np.testing.assert_allclose(found[end], wanted[end], rtol=1e-5, atol=2e-6)

@@ -13,22 +13,17 @@ from typing import Any
 
 from onnx import NodeProto, helper
 
-from webnn_py.core.dimensions import undecided
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.composites import lower_decomposed
 from webnn_py.engines.onnx_lowering.emitter import ONNX_RUNTIME_DOMAIN
 from webnn_py.engines.onnxruntime.kernels import has_kernel
 from webnn_py.ir import Graph, Node, Value
+from webnn_py.passes.cached_attention import cache_writes, is_state, same
 
 SPLIT = (0, 2, 1, 3)
 """Permutation between [batch, rows, heads, size] and [batch, heads, rows, size]."""
 TYPES = ("float32",)
 """Data types for which ONNX Runtime's operators are exact enough."""
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal for all values of the open dimensions."""
-    return not undecided(a, b) and bool(a == b)
 
 
 def attention(e: Emitter, node: Node, *operands: Tensor | None) -> Tensor | list[Tensor]:
@@ -315,71 +310,15 @@ class _Cached(_MultiHead):
 
 def _cached(graph: Graph, node: Node) -> _Cached | None:
     """Match attention over two caches into which its own keys and values are written."""
-    (query, key, value, *_), (mask, lengths) = node.operands, node.inputs[3:]
-    if mask is not None or lengths is None or not node.attrs["causal"]:
+    writes = cache_writes(graph, node)
+    if writes is None or not _counts_new_rows():
         return None
+    query, _, value, *_ = node.operands
     if query.data_type not in TYPES or not same(query.shape[3], value.shape[3]):
         return None
-    first, second = (_write(graph, one, query.shape[2]) for one in (key, value))
-    if first is None or second is None or first is second:
-        return None
-    starts = first.inputs[2]
-    if second.inputs[2] is not starts or not _is_end(graph, lengths, starts, query.shape[2]):
-        return None
-    return _Cached(graph, node, (first, second)) if _counts_new_rows() else None
-
-
-def _write(graph: Graph, value: Value, rows: int) -> Node | None:
-    """Return the node that writes `rows` new rows into a cache for one attention, or None."""
-    write = graph.producers.get(value)
-    if write is None or write.op != "scatter_rows" or write.attrs["axis"] != 2:
-        return None
-    cache, new, _ = write.operands
-    is_result = value in graph.results
-    if graph.uses[value] != 1 + is_result or not same(new.shape[2], rows):
-        return None
-    is_state = cache in graph.inputs and graph.uses[cache] == 1
-    return write if is_state or not is_result else None  # else rows not in use would be lost
-
-
-def _is_end(graph: Graph, lengths: Value, starts: Value | None, rows: int) -> bool:
-    """Whether lengths are the starts plus a number of rows."""
-    made = graph.producers.get(lengths)
-    if made is None or made.op != "add" or starts not in made.inputs:
-        return False
-    a, b = made.operands
-    count = _number(graph, b if a is starts else a)
-    return count is not None and same(count, rows)
-
-
-def _number(graph: Graph, value: Value) -> Any:
-    """Return the size, open or not, that a tensor of one element holds; None if unknown."""
-    array = graph.constants.get(value)
-    if array is not None:
-        return int(array.item()) if array.size == 1 else None
-    made = graph.producers.get(value)
-    if made is None:
-        return None
-    operands = list(made.operands)
-    if made.op in ("cast", "identity", "reshape"):
-        return _number(graph, operands[0])
-    if made.op == "add":
-        parts = [_number(graph, one) for one in operands]
-        return None if None in parts else parts[0] + parts[1]
-    return _counted(graph, operands[0]) if made.op == "slice" and value.shape == (1,) else None
-
-
-def _counted(graph: Graph, value: Value) -> Any:
-    """Return the number of ones that a cumulative sum from the end adds up; None for others."""
-    total = graph.producers.get(value)
-    if total is None or total.op != "cumulative_sum" or value.rank != 1:
-        return None
-    ones = graph.producers.get(next(total.operands))
-    if ones is None or ones.op != "expand" or total.attrs["exclusive"]:
-        return None
-    one = graph.constants.get(next(ones.operands))
-    is_one = one is not None and one.size == 1 and one.item() == 1
-    return value.shape[0] if is_one and total.attrs["reversed"] else None
+    # Else rows that are not in use would be lost.
+    are_states = (is_state(graph, w) or w.output not in graph.results for w in writes)
+    return _Cached(graph, node, writes) if all(are_states) else None
 
 
 @functools.cache

@@ -279,6 +279,7 @@ class OpenVinoEngine(HostEngine):
     name = "openvino"
     passes = PRODUCTS
     stays_open = True
+    leaves_states = True
     has_own_weights = True
 
     def __init__(self, *, threads: int | None = None) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.engines.reference.functions import FUNCTIONS
+from webnn_py.engines.reference.indexing import write_rows
 from webnn_py.engines.reference.parts import elementwise
 from webnn_py.ir import Array, Graph, Node, titled
-from webnn_py.memory.overlap import may_overlap
+from webnn_py.memory.overlap import may_overlap, same_place
 from webnn_py.memory.plan import last_uses
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import REGISTRY, Operator
@@ -113,6 +115,17 @@ class _Step:
     drops: tuple[int, ...]
 
 
+def _is_written_last(graph: Graph, write: Node) -> bool:
+    """Whether a node writes into an input that no later node reads, and that is no result."""
+    cache = next(write.operands)
+    readers = graph.readers.get(cache, ())
+    *_, last = (node for node in graph.nodes if node in readers)
+    return cache in graph.inputs and cache not in graph.results and last is write
+
+
+NO_STATES: Mapping[int, Array] = MappingProxyType({})
+
+
 class ReferenceExecutable(HostExecutable):
     """A graph as a list of steps."""
 
@@ -120,6 +133,14 @@ class ReferenceExecutable(HostExecutable):
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        ends = [value for _, value in graph.outputs]
+        self.in_place = {
+            ends.index(node.output): graph.inputs.index(next(node.operands))
+            for node in graph.nodes
+            if node.op == "scatter_rows"
+            and ends.count(node.output) == 1
+            and _is_written_last(graph, node)
+        }
         made = [value for node in graph.nodes for value in node.outputs]
         values = [None, *graph.inputs, *graph.constants, *made]
         number = {value: place for place, value in enumerate(values)}
@@ -145,22 +166,53 @@ class ReferenceExecutable(HostExecutable):
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute node by node; calls share no state."""
         arrays: list[Any] = [None, *inputs, *self._behind_inputs]
+        states = self._states_to_write(inputs, outputs)
         with np.errstate(all="ignore"):
             for step in self._steps:
                 checkpoint()
-                self._compute(step, arrays)
+                self._compute(step, arrays, states)
+        results = [arrays[place] for place in self._outputs]
+        if states:
+            left = [n for n, target in enumerate(outputs) if target is not results[n]]
+            outputs, results = ([one[n] for n in left] for one in (outputs, results))
         overlaps = zip(outputs, may_overlap(outputs, inputs), strict=True)
         over = [array for array, is_over in overlaps if is_over]
-        results = [arrays[place] for place in self._outputs]
         if over:
             copied = zip(results, may_overlap(results, over), strict=True)
             results = [array.copy() if is_over else array for array, is_over in copied]
         for target, result in zip(outputs, results, strict=True):
             np.copyto(target, result)
 
-    def _compute(self, step: _Step, arrays: list[Any]) -> None:
+    def _states_to_write(
+        self, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> dict[int, Array]:
+        """Return the outputs that are written row by row, by the index of their value.
+
+        They hold the state already: each has its input's memory, or gets a copy of it.
+        """
+        found = {}
+        for made, given in self.in_place.items():
+            target, source = outputs[made], inputs[given]
+            is_same = target.strides == source.strides and same_place(target, source)
+            others = [x for place, x in enumerate(inputs) if place != given or not is_same]
+            if any(may_overlap([target], others)):
+                continue
+            if not is_same:
+                np.copyto(target, source)
+            found[self._outputs[made]] = target
+        return found
+
+    def _compute(
+        self, step: _Step, arrays: list[Any], states: Mapping[int, Array] = NO_STATES
+    ) -> None:
         operands = [arrays[place] for place in step.reads]
-        results = _compute(step.function, step.node, operands)
+        target = states.get(step.writes[0])
+        if target is None:
+            results = _compute(step.function, step.node, operands)
+        else:
+            _, rows, starts = operands
+            write_rows(target, rows, starts, step.node.attrs["axis"])
+            results = [target]
         for place, result in zip(step.writes, results, strict=True):
             arrays[place] = result
         for place in step.drops:
