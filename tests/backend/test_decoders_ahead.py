@@ -12,6 +12,7 @@ from tests.decoders import HEAD, OUTPUTS, decoder_by_hand, tokens_after
 from tests.internals import engine_of
 from tests.onnx.decoder_models import made
 from webnn_py import MLContext, MLDecoder, MLGraph, MLGraphBuilder, OperationError
+from webnn_py.api.decoding import device_steps
 from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps
 from webnn_py.onnx import load_decoder
 
@@ -225,3 +226,16 @@ def test_a_failure_ends_those_that_run_ahead(
         list(running)
     monkeypatch.undo()
     assert list(decoder.generate_sync(PROMPTS[0], max_tokens=20)) == tokens_after(PROMPTS[0], 20)
+
+
+def test_more_sizes_than_are_kept(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_steps, "MAX_SIZES", 2)
+    model, oracle = made("given")
+    decoder = load_decoder(model, gpu, length=64, slots=3)
+    with decoder.sequence() as one, decoder.sequence() as other:
+        for text in (one, other):
+            text.feed_sync([3, 1, 4, 1, 5])
+        found = list(decoder.generate_sync([3, 1, 4], max_tokens=9))
+        logits = [text.feed_sync([9, 2, 6]) for text in (one, other)]
+    assert found == oracle.tokens([3, 1, 4], 9)
+    np.testing.assert_array_equal(*logits)

@@ -27,8 +27,8 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.ir import Array, Shape
 from webnn_py.ops.operand import MLOperand
 
-MAX_SIZES = 16
-"""Sizes of runs whose tensors are kept."""
+MAX_SIZES = 64
+"""Runs of other rows or sizes whose tensors are kept: prompts are read in seven sizes a row."""
 MAX_STEPS = 8
 """Steps of one submission: a client that comes waits for two submissions at most."""
 PART_BYTES = 256
@@ -341,14 +341,16 @@ class DeviceSteps:
         return self._step(first, given, (count, 1)).ahead(draws)
 
     def _step(self, first: int, given: Mapping[str, Array], size: tuple[int, int]) -> _Step:
-        if self._version != self._caches.version or len(self._steps) >= MAX_SIZES:
+        if self._version != self._caches.version:
             self._steps.clear()
             self._version = self._caches.version
-        step = self._steps.get((first, size))
+        step = self._steps.pop((first, size), None)
         if step is None:
+            while len(self._steps) >= MAX_SIZES:  # the least recently used goes
+                self._steps.pop(next(iter(self._steps)))
             caches = self._caches.tensors(first, size[0])
             step = _Step(self._session, self._layout, caches, given, size[0])
-            self._steps[first, size] = step
+        self._steps[first, size] = step
         return step
 
 
