@@ -385,6 +385,7 @@ def attention_by_position() -> Iterator[Case]:
         (4, 1, 4, 9000, 4, 4, None, {"window": 5000}),
         (3, 1, 4, 40, 20, 7, None, {}),
         (1, 15, 1, 70, 8, 8, None, {"causal": True}),
+        (1, 16, 4, 16400, 4, 4, None, {"causal": True}),
     ):
         inputs: dict[str, Array] = {
             "query": numbers("query", (batch, 4, rows, size)),

@@ -284,3 +284,15 @@ def test_no_buffer_has_the_scores(gpu: MLContext, sizes: Sequence[Any]) -> None:
     is_open = isinstance(sizes[0], str)
     made = prepared_for(graph, batch=1, rows=4100).executable if is_open else executable_of(graph)
     assert made.compiled.plan.total == 0
+
+
+def test_open_sizes_whose_scores_no_tensor_can_have(gpu: MLContext) -> None:
+    """32,768 tokens of 12 heads: 48 GiB of scores."""
+
+    def what(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = b.input("x", "float32", ["batch", 12, "rows", 64])
+        return {"y": b.scaled_dot_product_attention(x, x, x)}
+
+    compiled = prepared_for(build(gpu, what), batch=1, rows=32768).executable.compiled
+    assert [kernel.name for kernel in compiled.kernels] == ["attention"]
+    assert compiled.plan.total == 0
