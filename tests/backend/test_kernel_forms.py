@@ -180,6 +180,13 @@ def _by_matrices(features: Features) -> None:
         return {str(i): one for i, one in enumerate(made)}
 
     product = test_gemm_kernels.multiplied("float16", [256, 512], [512, 256], False, False)
+
+    def in_parts(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        weights = b.constant(np.ones((128, 16), np.int8))
+        return {"y": b.matmul_integer(b.input("a", "int8", [40, 128]), weights)}
+
+    bound = dataclasses.replace(features, binding_bytes=4096)
+    assert list(kernels_of(legal(in_parts, bound), bound))
     for what in (product, attention, of_casts, packed, of_codes, of_images):
         assert list(kernels_of(legal(what, features), features))
 

@@ -325,7 +325,9 @@ def words_of_codes(
 
 
 def product(builder: KernelBuilder, node: Node) -> Product | None:
-    """Return a matmul, or one of codes, as a product."""
+    """Return a matmul, or one of codes, as a product; None where two elements share a word."""
+    if builder.storage(builder.root).per_word == 2:
+        return None
     is_of_codes = node.op == CODES_PRODUCT
     a_value, b_value = node.operands
     batch = node.output.shape[:-2]
