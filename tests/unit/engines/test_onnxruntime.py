@@ -190,3 +190,18 @@ def test_sums_of_integers_keep_all_bits(
     found = MLExecution(context).compute(graph, {"x": given})["y"]
     wanted = given.sum(tuple(axes), data_type, keepdims=keep)
     np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.parametrize("shape", [[3, 2], [1, 3, 2], [2, 3, 2]])
+def test_zero_points_of_columns_of_several_matrices(fast: MLContext, shape: list[int]) -> None:
+    builder = MLGraphBuilder(fast)
+    a, b = builder.input("a", "uint8", [1, 3]), builder.input("b", "uint8", shape)
+    zero = builder.input("zero", "uint8", [2])
+    graph = builder.build_sync({"y": builder.matmul_integer(a, b, b_zero_point=zero)})
+    arrays = {
+        "a": np.array([[1, 2, 3]], np.uint8),
+        "b": np.arange(np.prod(shape), dtype=np.uint8).reshape(shape),
+        "zero": np.array([5, 2], np.uint8),
+    }
+    expected = arrays["a"].astype(int) @ (arrays["b"].astype(int) - arrays["zero"])
+    np.testing.assert_array_equal(MLExecution(fast).compute(graph, arrays)["y"], expected)

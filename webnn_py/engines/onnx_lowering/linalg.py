@@ -132,9 +132,10 @@ def matmul_integer(
             raise NotLowered("ONNX Runtime has one zero point for all rows alone")
         a_zero = e.reshape(a_zero, [])
     if b_zero is not None and (shape := _shape(node, 3)):
-        if math.prod(shape[:-1]) != 1:
+        is_scalar = math.prod(shape) == 1
+        if not is_scalar and (math.prod(shape[:-1]) != 1 or len(_shape(node, 1)) > 2):
             raise NotLowered("ONNX Runtime has zero points of columns for one matrix alone")
-        b_zero = e.reshape(b_zero, [] if math.prod(shape) == 1 else [shape[-1]])
+        b_zero = e.reshape(b_zero, [] if is_scalar else [shape[-1]])
     return e.op("MatMulInteger", a, b, a_zero, b_zero, to="int32")
 
 
