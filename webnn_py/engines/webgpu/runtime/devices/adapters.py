@@ -37,13 +37,7 @@ def find_adapter(
         hardware: Accept no software adapter.
         engine: The engine whose library enumerates the adapters.
     """
-    adapters = all_adapters(engine)
-    wanted = os.environ.get("WEBNN_ADAPTER", "").lower()
-    if wanted:
-        adapters = [a for a in adapters if wanted in a.summary.lower()]
-    usable = [a for a in adapters if a.info["backend_type"] != "OpenGL"]
-    if hardware:
-        usable = [a for a in usable if is_hardware(a)]
+    usable = [a for a in all_adapters(engine) if not _obstacle(a, hardware)]
     order = ["DiscreteGPU", "IntegratedGPU"]
     if power_preference == "low-power":
         order.reverse()
@@ -53,6 +47,16 @@ def find_adapter(
         return order.index(kind) if kind in order else len(order) + (kind == "CPU")
 
     return min(usable, key=rank, default=None)
+
+
+def _obstacle(adapter: Any, hardware: bool) -> str:
+    """Return why an adapter does not qualify; "" if it does."""
+    wanted = os.environ.get("WEBNN_ADAPTER", "")
+    if wanted.lower() not in adapter.summary.lower():
+        return f"WEBNN_ADAPTER={wanted} excludes it"
+    if adapter.info["backend_type"] == "OpenGL":
+        return "OpenGL lacks what kernels need"
+    return "it is software" if hardware and not is_hardware(adapter) else ""
 
 
 def is_hardware(adapter: Any) -> bool:
@@ -76,12 +80,29 @@ def request_device(
     """
     adapter = find_adapter(power_preference, hardware, engine)
     if adapter is None:
-        kind = "hardware " if hardware else ""
-        raise NotSupportedError(
-            f"no {kind}GPU adapter: install a Vulkan driver (Debian without a GPU:"
-            " mesa-vulkan-drivers), or use device_type='cpu'"
-        )
+        raise NotSupportedError(_why_no_adapter(hardware, engine))
     return open_device(adapter, engine)
+
+
+def _why_no_adapter(hardware: bool, engine: str) -> str:
+    """Return the message for a machine without a suitable adapter; it names the others."""
+    obstacles = {_title(adapter): _obstacle(adapter, hardware) for adapter in all_adapters(engine)}
+    if engine != "webgpu":  # its library lists no adapter that it refuses
+        refused = f"engine {engine!r} refuses it, as its warning on standard error explains"
+        for adapter in all_adapters():
+            obstacle = _obstacle(adapter, hardware) or refused
+            obstacles.setdefault(_title(adapter), obstacle)
+    kind = "hardware " if hardware else ""
+    listed = "".join(f"{title}: {obstacle}; " for title, obstacle in obstacles.items())
+    other = "" if engine == "webgpu" else "engine='webgpu' or "
+    return (
+        f"no {kind}GPU adapter: {listed}install a Vulkan driver (Debian without a GPU:"
+        f" mesa-vulkan-drivers), or use {other}device_type='cpu'"
+    )
+
+
+def _title(adapter: Any) -> str:
+    return f"{adapter.info['device']} ({adapter.info['backend_type']})"
 
 
 def open_device(adapter: Any, engine: str = "webgpu") -> Any:
