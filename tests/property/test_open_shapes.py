@@ -235,7 +235,8 @@ def other_sizes(case: Opened, draw: Callable[..., Any]) -> dict[str, int]:
 def test_every_operator_with_open_dimensions(name: str) -> None:
     passed = []
     # So many shapes belong together in these that few drawn names do.
-    draws = {"recurrent": 120, "quantization": 60}.get(REGISTRY[name].family, 16)
+    draws = {"recurrent": 240, "quantization": 60}.get(REGISTRY[name].family, 16)
+    draws = 60 if name in ("expand", "matmul_packed", "reshape") else draws
 
     @settings(some, max_examples=draws)
     @given(st.data())
@@ -257,7 +258,10 @@ def test_every_operator_with_open_dimensions(name: str) -> None:
         if isinstance(elsewhere, Exception):
             refused = tried(functools.partial(output_shapes, recipe, others))
             too_large = re.search(r"has over|bytes, over", str(elsewhere))
-            assert too_large or str(refused) == str(elsewhere), "a rule that passed"
+            # A number is checked before its list: only there it is out of the integers' range.
+            is_no_integer = re.search(r"expected an integer in", str(elsewhere))
+            same = isinstance(refused, Exception) and bool(is_no_integer)
+            assert too_large or same or str(refused) == str(elsewhere), "a rule that passed"
             return
         assert output_shapes(recipe, others) == shapes_of(elsewhere)
         assert_same(fix(recipe, others), elsewhere)

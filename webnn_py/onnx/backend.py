@@ -76,6 +76,12 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         arrays = {name: np.asarray(value) for name, value in given.items()}
         self._fixed |= self._defaults & arrays.keys()
         graph, elements = self._graph(arrays)
+        undrawn = [name for name in graph.inputs if name not in arrays]
+        if undrawn:
+            raise NotSupportedError(
+                f"onnx: input {undrawn[0]!r} is missing: random numbers are inputs; draw them, and"
+                " give all inputs by name"
+            )
         feeds = {
             name: np.ascontiguousarray(_as_uint8(arrays[name])).reshape(arrays[name].shape)
             for name in graph.inputs

@@ -35,6 +35,13 @@ def _check_shapes(expected: dict[str, tuple[MLOperand | None, tuple[int, ...]]])
             )
 
 
+def _scale_shape(scale: MLOperand, each: tuple[int, int]) -> tuple[int, int]:
+    """Return the shape to expect of a scale: one for all, or that of one for each."""
+    size = scale.shape[1]
+    is_one = size == 1 or (size != each[1] and bool(undecided(size, 1)))
+    return (each[0], 1) if is_one else each
+
+
 def _check_options(gates: int, hidden_size: int, activations: Sequence[str], count: int) -> None:
     if not hidden_size > 0 or is_over(2 * gates * hidden_size, MAX_DIMENSION):
         raise ValidationError(
@@ -385,16 +392,13 @@ class Recurrent:
         hidden_size = recurrent_weight.shape[1]
         _check_options(4, hidden_size, activations, 3)
         state, gates = (directions, batches, hidden_size), 4 * hidden_size
-        one, each = (directions, 1), (directions, gates)
+        each = (directions, gates)
         _check_shapes(
             {
                 "weight": (weight, (directions, features, gates)),
                 "recurrent_weight": (recurrent_weight, (directions, hidden_size, gates)),
-                "weight_scale": (weight_scale, one if weight_scale.shape[1] == 1 else each),
-                "recurrent_scale": (
-                    recurrent_scale,
-                    one if recurrent_scale.shape[1] == 1 else each,
-                ),
+                "weight_scale": (weight_scale, _scale_shape(weight_scale, each)),
+                "recurrent_scale": (recurrent_scale, _scale_shape(recurrent_scale, each)),
                 "weight_zero_point": (weight_zero_point, weight_scale.shape),
                 "recurrent_zero_point": (recurrent_zero_point, recurrent_scale.shape),
                 "bias": (bias, each),

@@ -65,9 +65,14 @@ def int32(g: Emitter, value: Any) -> Any:
     """Return an int32 scalar for a size or index, which may contain open dimensions."""
     if is_dimension(value):
         return g.to(g.size(value), "int32")
+    check_int32(value)
+    return g.array(np.asarray(value, np.int32))
+
+
+def check_int32(value: int) -> None:
+    """Raise a BrokenModelError for a number that is no int32."""
     if not -(2**31) <= value < 2**31:
         raise BrokenModelError(f"a size or place of it is {value}, expected an int32")
-    return g.array(np.asarray(value, np.int32))
 
 
 def places(g: Emitter, count: Any, axis: int = 0, rank: int = 1) -> Any:
@@ -209,7 +214,7 @@ def attention(
     split = q.rank == 3
     if split:
         q, k, v = heads(g, q, q_num_heads), heads(g, k, kv_num_heads), heads(g, v, kv_num_heads)
-    check_rank(4, Q=q, K=k, V=v)
+    check_rank(4, Q=q, K=k, V=v, past_key=past_key, past_value=past_value)
     keys, values = behind(g, past_key, k), behind(g, past_value, v)
     rows, length = q.shape[2], keys.shape[2]
     is_short = attn_mask is not None and not same(attn_mask.shape[-1], length)

@@ -16,6 +16,7 @@ from webnn_py.onnx.handlers.attention import (
     attended,
     behind,
     causal_mask,
+    check_int32,
     divided,
     heads,
     int32,
@@ -198,6 +199,7 @@ def _seen(
     if not is_causal:
         ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch]), int32(g, 1))
         return {"lengths": ends}
+    check_int32(window)
     options: dict[str, Any] = {"causal": True, "window": None if window < 0 else window}
     if not cache.follows:
         new = g.reshape(int32(g, cache.new), [1])

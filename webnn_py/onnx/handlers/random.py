@@ -16,9 +16,8 @@ from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, check_rank, webnn_type
 
 
-def _noise(g: Emitter, shape: Any, like: Tensor | None, dtype: int) -> Any:
-    """Add the input; its data type is `dtype`, else that of `like`, else float32."""
-    elem = dtype or (onnx.TensorProto.FLOAT if like is None else like.elem)
+def _noise(g: Emitter, shape: Any, elem: int) -> Any:
+    """Add the input."""
     return g.input(f"{g.label}:noise", webnn_type(elem), list(shape))
 
 
@@ -37,7 +36,7 @@ def random_normal_like(
     seed: float = 0.0,
 ) -> Any:
     """Return normal numbers of the shape of `x`."""
-    return _scaled(g, _noise(g, x.shape, x, dtype), scale, mean)
+    return _scaled(g, _noise(g, x.shape, dtype or x.elem), scale, mean)
 
 
 @handles("RandomNormal")
@@ -45,13 +44,13 @@ def random_normal(
     g: Emitter,
     *,
     shape: list[int],
-    dtype: int = 0,
+    dtype: int = onnx.TensorProto.FLOAT,
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float = 0.0,
 ) -> Any:
     """Return normal numbers."""
-    return _scaled(g, _noise(g, shape, None, dtype), scale, mean)
+    return _scaled(g, _noise(g, shape, dtype), scale, mean)
 
 
 @handles("RandomUniformLike")
@@ -65,7 +64,7 @@ def random_uniform_like(
     seed: float = 0.0,
 ) -> Any:
     """Return uniform numbers of the shape of `x`."""
-    return _scaled(g, _noise(g, x.shape, x, dtype), high - low, low)
+    return _scaled(g, _noise(g, x.shape, dtype or x.elem), high - low, low)
 
 
 @handles("RandomUniform")
@@ -73,13 +72,13 @@ def random_uniform(
     g: Emitter,
     *,
     shape: list[int],
-    dtype: int = 0,
+    dtype: int = onnx.TensorProto.FLOAT,
     low: float = 0.0,
     high: float = 1.0,
     seed: float = 0.0,
 ) -> Any:
     """Return uniform numbers."""
-    return _scaled(g, _noise(g, shape, None, dtype), high - low, low)
+    return _scaled(g, _noise(g, shape, dtype), high - low, low)
 
 
 @handles("Multinomial")
@@ -97,7 +96,7 @@ def multinomial(
     """
     check_rank(2, x=x)
     batch, classes = x.shape
-    noise = _noise(g, [batch, sample_size], x, 0)
+    noise = _noise(g, [batch, sample_size], x.elem)
     wide = g.to(x, "float32")
     below = g.cumulative_sum(g.softmax(wide, 1), 1)
     passed = g.greater_or_equal(
