@@ -43,9 +43,9 @@ TESTS = {
     "openvino": OPENVINO,
     "dawn": ["tests/backend/test_dawn.py"],
     "all": [*ONNX, *ORT, *OPENVINO, "tests/unit/engines/test_fastest.py", "tests/unit/cli"],
-    "language,ort": ["tests/samples/test_chat.py"],
+    "language,ort,service": ["tests/samples/test_chat.py"],
     "samples": ["tests/samples/test_photo_classifier.py", "tests/samples/test_dask_batches.py"],
-    "graphics": ["tests/samples/test_graphics_samples.py"],
+    "graphics,samples": ["tests/samples/test_graphics_samples.py"],
     "service": ["tests/samples/test_ordering_samples.py"],
 }
 """Tests by extras; "" is the package alone. The extras for contributors are not here."""
