@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import unobserved
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
+from webnn_py.engines.webgpu.runtime.replay import Reading
 from webnn_py.ordering.timeline import state_of
 
 
@@ -77,13 +79,13 @@ def before_each_run(graph: MLGraph, act: Callable[[], None], patch: pytest.Monke
 
 GATES: dict[str, list[tuple[Any, str]]] = {
     "build": [(PipelineCache, "get_all")],
-    "readback": [(Staging, "map"), (Ending, "wait")],
+    "readback": [(Staging, "map"), (Ending, "wait"), (Reading, "finish")],
     "profile": [(profiling, "profile")],
 }
 
 
-def _read_later(queue: DeviceQueue, staging: Any, read: Any, done: Any, end: Any) -> None:
-    queue._read_later(read, done, end)
+def _read_later(queue: DeviceQueue, reading: Any, read: Any, done: Any, end: Any) -> None:
+    queue._read_later(functools.partial(read, reading), done, end)
 
 
 class Gate:
