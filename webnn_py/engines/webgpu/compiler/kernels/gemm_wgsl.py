@@ -117,9 +117,9 @@ def load_functions(
     b_name = _Operand(
         "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
     )
-    for operand, width, hook, several in (
-        (a_name, a_width, problem.a, {4: problem.a4, problem.wide: problem.a8}),
-        (b_name, b_width, problem.b, {4: problem.b4, problem.wide: problem.b8}),
+    for operand, width, hook, several in (  # of f32, four elements are wide, too
+        (a_name, a_width, problem.a, {problem.wide: problem.a8, 4: problem.a4}),
+        (b_name, b_width, problem.b, {problem.wide: problem.b8, 4: problem.b4}),
     ):
         wide = several.get(width)
         if wide is not None:
@@ -161,7 +161,7 @@ class _Operand:
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> Function:
         """Emit a guarded call of the hook."""
-        result = {1: problem.loaded, 4: problem.vec4, problem.wide: F16X8}[width]
+        result = {1: problem.loaded, problem.wide: F16X8, 4: problem.vec4}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
         lines: list[str] = []
