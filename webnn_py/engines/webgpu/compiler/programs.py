@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
@@ -41,7 +41,7 @@ class ProgramCompiler:
     def __init__(self, source: Source, evaluate: Evaluate) -> None:
         self._source = source
         self._evaluate = evaluate
-        self._optimized: dict[tuple[Graph, tuple[Pass, ...]], Graph] = {}
+        self._optimized: dict[Hashable, Graph] = {}
         self._compiled: dict[tuple[Graph, Features, tuple[Pass, ...]], Compiled] = {}
         self._arguments = source.described_arguments()
 
@@ -128,12 +128,14 @@ class ProgramCompiler:
         """Compile a graph, once per set of features and passes."""
         key = recipe, features, passes
         if key not in self._compiled:
-            if (recipe, passes) not in self._optimized:
-                target = Target(_has_kernel, self._evaluate)
-                self._optimized[recipe, passes] = optimize(recipe, target, passes)
-            self._compiled[key] = compile_graph(self._optimized[recipe, passes], features)
+            has_kernel = functools.partial(_has_kernel, features=features)
+            same = recipe, passes, tuple(map(has_kernel, recipe.nodes))
+            if same not in self._optimized:
+                target = Target(has_kernel, self._evaluate)
+                self._optimized[same] = optimize(recipe, target, passes)
+            self._compiled[key] = compile_graph(self._optimized[same], features)
         return self._compiled[key]
 
 
-def _has_kernel(node: Node) -> bool:
-    return has_lowering(node.op) or has_own_operator(node, Features())
+def _has_kernel(node: Node, features: Features) -> bool:
+    return has_lowering(node.op) or has_own_operator(node, features)
