@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_py.core.dimensions import span
+from webnn_py.core.dimensions import span, undecided
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.decompositions.positions import iota, position_type
@@ -252,6 +252,10 @@ def rotary_embedding(
         made = [g.reshape(one, [batch, heads, rows, pairs, 1]) for one in made]
         made = [g.reshape(g.concat(made, 4), [batch, heads, rows, 2 * pairs])]
     made = [narrow(g, one, x.data_type) for one in made]
+    if undecided(2 * pairs, size):  # a tensor has elements, but there may be none behind the pairs
+        longer = g.pad(x, [0, 0, 0, 0], [0, 0, 0, 1])
+        made.append(_cut(g, longer, {3: (2 * pairs, size + 1)}))
+        return _cut(g, g.concat(made, 3), {3: (0, size)})
     if 2 * pairs != size:
         made.append(_cut(g, x, {3: (2 * pairs, size)}))
     return g.concat(made, 3) if len(made) > 1 else made[0]

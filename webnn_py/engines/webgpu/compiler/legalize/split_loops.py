@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.shape_tracing import is_traced
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
@@ -67,6 +68,8 @@ def part_lengths(count: int, most: int = LONG, multiple: int = 1) -> tuple[int, 
         most: Maximum length of a part.
         multiple: Preferred divisor of the length.
     """
+    if is_traced(count):  # each count has parts of its own
+        count = count.exactly()
     longest = min(most, max(MIN_PART_ELEMENTS, 1 << (count.bit_length() // 2)))
     step = multiple if longest >= multiple else 1
     lengths = range(longest // step * step, max(1, longest // 2) - 1, -step)
