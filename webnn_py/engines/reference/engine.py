@@ -18,7 +18,7 @@ from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.engines.reference.functions import FUNCTIONS
-from webnn_py.engines.reference.indexing import write_rows
+from webnn_py.engines.reference.indexing import scatter_rows
 from webnn_py.engines.reference.parts import elementwise
 from webnn_py.ir import Array, Graph, Node, titled
 from webnn_py.memory.overlap import may_overlap, same_place
@@ -211,8 +211,8 @@ class ReferenceExecutable(HostExecutable):
             results = _compute(step.function, step.node, operands)
         else:
             _, rows, starts = operands
-            write_rows(target, rows, starts, step.node.attrs["axis"])
-            results = [target]
+            axis = step.node.attrs["axis"]
+            results = [scatter_rows(target, rows, starts, axis, output=target)]
         for place, result in zip(step.writes, results, strict=True):
             arrays[place] = result
         for place in step.drops:

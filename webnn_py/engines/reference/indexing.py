@@ -59,18 +59,18 @@ def scatter_nd(input: Array, indices: Array, updates: Array) -> Array:
     return output
 
 
-def scatter_rows(cache: Array, rows: Array, starts: Array, axis: int) -> Array:
-    """Copy the cache and write the rows of each batch from its start on."""
-    output = cache.copy()
-    write_rows(output, rows, starts, axis)
-    return output
+def scatter_rows(
+    cache: Array, rows: Array, starts: Array, axis: int, output: Array | None = None
+) -> Array:
+    """Write the rows of each batch from its start on; drop those outside of the cache.
 
-
-def write_rows(cache: Array, rows: Array, starts: Array, axis: int) -> None:
-    """Write the rows of each batch from its start on; drop those outside of the cache."""
-    size, count = cache.shape[axis], rows.shape[axis]
-    for one, start in enumerate(np.broadcast_to(starts, len(cache)).tolist()):
+    `output` is where the cache is already; else it is copied.
+    """
+    output = cache.copy() if output is None else output
+    size, count = output.shape[axis], rows.shape[axis]
+    for one, start in enumerate(np.broadcast_to(starts, len(output)).tolist()):
         first, last = max(start, 0), min(start + count, size)
         if first < last:
-            target = np.moveaxis(cache[one], axis - 1, 0)
+            target = np.moveaxis(output[one], axis - 1, 0)
             target[first:last] = np.moveaxis(rows[one], axis - 1, 0)[first - start : last - start]
+    return output
