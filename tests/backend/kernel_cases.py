@@ -232,6 +232,13 @@ def scattering() -> Iterator[Case]:
             {"x": x, "i": elements, "u": updates},
             settings,
         )
+    cache, rows = numbers("cache", (3, 30, 20)), numbers("rows", (3, 4, 20))
+    yield Case(
+        "scatter_rows in place",
+        lambda b, cache, rows, starts: b.scatter_rows(cache, rows, starts, axis=1),
+        {"cache": cache, "rows": rows, "starts": np.array([5, 28, 0], np.int32)},
+        (*GPU, "gpu, in parts"),
+    )
 
 
 def gathered() -> Iterator[Case]:

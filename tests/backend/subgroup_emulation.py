@@ -34,7 +34,7 @@ def emulated(code: str) -> str:
     loads, stores = sorted(set(_LOAD.findall(code))), sorted(set(_STORE.findall(code)))
     arrays = dict(_ARRAY.findall(code))
     assert {name for *_, name in loads} | set(stores) <= arrays.keys()
-    (kind,) = {kind for _, kind, *_ in loads}
+    (kind,) = {kind for side, kind, *_ in loads if side != "result"}
     assert set(_TYPE.findall(code)) == {TOTALS[kind]}
     code = _LOAD.sub(r"emulated_load_\1_\3_\4(", code)
     code = _STORE.sub(r"emulated_store_\1(", code)
@@ -103,7 +103,7 @@ def _place(row: str, column: str) -> str:
 
 def _load(side: str, order: str, name: str, kind: str) -> str:
     type_, row, column = _PLACES[side]
-    count = DEPTHS[kind] * (1 if side == "left" else EACH)
+    count = {"left": DEPTHS[kind], "right": DEPTHS[kind] * EACH, "result": EACH}[side]
     place = _place(*((row, column) if order == "row_major" else (column, row)))
     element = f"f32({name}[{place} / 4u][{place} % 4u])"
     if kind == "i8":

@@ -91,6 +91,13 @@ CASES: dict[str, Callable[[int, int], Given]] = {
         {"input": small(1, 1, r, c), "filter": small(2, 1, min(r, 3), 1)},
         {},
     ),
+    "conv2d_integer": lambda r, c: (
+        {
+            "input": places(255, 1, 1, r, c).astype(np.uint8),
+            "filter": places(255, 2, 1, min(r, 3), 1).astype(np.uint8),
+        },
+        {},
+    ),
     "conv_transpose2d": lambda r, c: (
         {"input": small(1, 1, r, c), "filter": small(1, 2, 2, 1)},
         {"strides": [2, 1]},

@@ -127,5 +127,5 @@ def test_too_many_numbers_are_conditions() -> None:
 def test_software_adapters_do_not_know_where_numbers_lie() -> None:
     """As lavapipe would compile loops for what lies there."""
     code, _ = read(lambda n: f"  let r = {u32(n)};\n", SOFTWARE)
-    assert "let number0 = numbers[wn_first + 0u].x;" in code
+    assert "let number0 = numbers[wn_own_first + 0u].x;" in code
     assert "fn main(@builtin(num_workgroups) wn_groups: vec3<u32>, @builtin(glob" in code

@@ -22,7 +22,7 @@ from webnn_py.ops.declare import REGISTRY
 
 DRAWN = 6
 MORE = 80
-TRIED = 12
+TRIED = 24
 MOST_ELEMENTS = 1 << 18
 Sizes = Mapping[str, int]
 

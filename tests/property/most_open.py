@@ -53,12 +53,17 @@ class MostOpen:
 
     def _passes(self, places: set[Place]) -> bool:
         before, self.places = self.places, places
+        passes = self._records(self._options())
+        self.places = before
+        return passes
+
+    def _records(self, options: Mapping[str, Any]) -> bool:
+        """Whether the operator takes these, open and at larger sizes."""
         try:
-            self.record()
+            for numbers in (None, self.larger(1), self.larger(self.more)):
+                self._recorded(options, numbers)
         except ValidationError:
             return False
-        finally:
-            self.places = before
         return True
 
     @property
@@ -105,11 +110,7 @@ class MostOpen:
         """The call's, open ones where the operator lets them pass."""
         sizes = self.call.op.sizes
         opened = {n: self._option(v) if n in sizes else v for n, v in self.call.options.items()}
-        try:
-            self._recorded(opened, None)
-        except ValidationError:
-            return self.call.options
-        return opened
+        return opened if self._records(opened) else self.call.options
 
     def _recorded(self, options: Mapping[str, Any], numbers: Mapping[str, int] | None) -> Graph:
         def fixed(value: Any) -> Any:

@@ -6,9 +6,10 @@ expressions that have these numbers, where the shape rules let that pass.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from webnn_py.ops.operand import value_of
 BASE = {"n": 5, "m": 7, "k": 3}
 """The open sizes, and what they are in the graph of numbers: few numbers are others' sums."""
 MOST_BYTES = 1 << 20
+TRIED = 20
+"""Sets of sizes that are drawn before those of the graph of numbers are taken."""
 
 
 @dataclass(frozen=True)
@@ -171,15 +174,21 @@ class OpenGrower(Grower):
         graph = self._open.recorded(outputs)
         nodes, read = graph.nodes, {value for node in graph.nodes for value in node.operands}
         constants = {value: array for value, array in graph.constants.items() if value in read}
-        ends = {name: self._dimensions[name].bounds for name in graph.open_sizes}
-        sizes = [
-            {
+        case = OpenCase(graph.replace(constants=constants, nodes=nodes), [])
+        return replace(case, sizes=[self._valid_sizes(case) for _ in range(count)])
+
+    def _valid_sizes(self, case: OpenCase) -> Mapping[str, int]:
+        """Sizes at which no operator refuses its operands, as it may when these are known."""
+        ends = {name: self._dimensions[name].bounds for name in case.graph.open_sizes}
+        for _ in range(TRIED):
+            sizes = {
                 name: self.picks.integer(low, min(high, BASE[name] + 3))
                 for name, (low, high) in ends.items()
             }
-            for _ in range(count)
-        ]
-        return OpenCase(graph.replace(constants=constants, nodes=nodes), sizes)
+            with contextlib.suppress(ValidationError):
+                case.fixed(sizes)
+                return sizes
+        return {name: BASE[name] for name in ends}
 
 
 def open_case(seed: int, most: int = 25, sets: int = 5) -> OpenCase:
