@@ -14,6 +14,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
+from webnn_py.core.exit_guard import calls_libraries
 from webnn_py.core.fork_guard import after_fork_in_child
 from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.runtime import fallback
@@ -246,6 +247,7 @@ class ComputePass(Bound):
         self.c.lib.wgpuComputePassEncoderEnd(self._internal)
 
 
+@calls_libraries("submit")  # which calls back for mappings that have ended
 class CommandBuffer(Bound):
     """The result of `Encoder.finish`, for one submission.
 
