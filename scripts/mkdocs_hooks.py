@@ -214,10 +214,10 @@ def reference_nav() -> list[Any]:
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Fill the entry `Reference` of the navigation."""
+    """Put the generated pages first into the entry `Reference` of the navigation."""
     for entry in config.nav:
         if "Reference" in entry:
-            entry["Reference"] = reference_nav()
+            entry["Reference"] = [*reference_nav(), *entry["Reference"]]
     return config
 
 

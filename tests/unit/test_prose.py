@@ -44,6 +44,7 @@ PAGES = [
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ]
 PAGES = [page for page in PAGES if not page.startswith(RECORDS)]
+SPEC = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "spec").glob("*.md"))]
 
 
 def prose(page: str) -> list[str]:
@@ -83,14 +84,14 @@ def test_a_page_is_short(page: str) -> None:
     assert sum(len(piece.split()) for piece in prose(page)) <= MAX_PAGE_WORDS
 
 
-@pytest.mark.parametrize("page", [*PAGES, "spec/execution.md"])
+@pytest.mark.parametrize("page", [*PAGES, *SPEC])
 def test_nine_of_ten_sentences_are_short(page: str) -> None:
     found = sentences(page)
     long = [sentence for sentence in found if is_long(sentence)]
     assert len(long) <= max(MAX_LONG_SHARE * len(found), len(found) < FEW_SENTENCES), long
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *SPEC])
 def test_no_phrase_circles_the_thing(page: str) -> None:
     text = " ".join(prose(page)).lower()
     assert not [phrase for phrase in PHRASES if phrase in text]

@@ -62,9 +62,6 @@ class Timeline(Unpicklable):
     Raises:
         ValidationError: `value` is no integer from 0 to 2**64 - 1, or `label` no string.
 
-    Example:
-        `ctx.dispatch(g, inputs, outputs, sync=[a(wait=1), b(signal=2)])`
-
     Examples:
         ```python
         import asyncio

@@ -97,7 +97,7 @@ class MLProgram(Unpicklable, Suggesting):
         program.save("state.mlprogram")
         ```
 
-    Source: webnn_py, spec/programs.md, "Programs".
+    Source: webnn_py, spec/programs.md, "Recording".
     """
 
     def __init__(self, context: SessionOwner) -> None:
