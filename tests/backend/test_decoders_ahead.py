@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.decoders import HEAD, OUTPUTS, decoder_by_hand, tokens_after
+from tests.decoders import HEAD, OUTPUTS, WORDS, decoder_by_hand, tokens_after
 from tests.internals import engine_of
 from tests.onnx.decoder_models import made
 from webnn_py import MLContext, MLDecoder, MLGraph, MLGraphBuilder, OperationError
@@ -239,3 +239,57 @@ def test_more_sizes_than_are_kept(gpu: MLContext, monkeypatch: pytest.MonkeyPatc
         logits = [text.feed_sync([9, 2, 6]) for text in (one, other)]
     assert found == oracle.tokens([3, 1, 4], 9)
     np.testing.assert_array_equal(*logits)
+
+
+@pytest.mark.parametrize("shape", [[1, WORDS], [WORDS]])
+@pytest.mark.parametrize("batch", ["rows", 3, 1])
+def test_graphs_change_the_logits_on_the_device(
+    gpu: MLContext, batch: Any, shape: list[int], steps: list[int]
+) -> None:
+    decoder = decoder_by_hand(gpu, batch=batch, keys=KEYS)
+    graphs = [_without(gpu, [n for n in range(WORDS) if n % 3 == odd], shape) for odd in (0, 1)]
+
+    async def client(number: int) -> list[int]:
+        graph = [*graphs, None][number]
+        return [t async for t in decoder.generate(PROMPTS[0], max_tokens=24, logits=graph)]
+
+    async def main() -> list[list[int]]:
+        return await asyncio.gather(*map(client, range(3)))
+
+    alone = [
+        list(decoder.generate_sync(PROMPTS[0], max_tokens=24, logits=_banning(remainder)))
+        for remainder in (0, 1)
+    ]
+    assert sum(steps) == 0  # functions run on the host
+    for _ in range(2):
+        assert asyncio.run(main()) == [*alone, tokens_after(PROMPTS[0], 24)]
+    assert max(steps) == MAX_STEPS
+
+
+def test_draws_from_logits_that_a_graph_changed(drawing: MLContext, steps: list[int]) -> None:
+    decoder = decoder_by_hand(drawing, keys=KEYS)
+    graph = _without(drawing, [0, 1, 2, 3], [WORDS])
+    options = {"max_tokens": 40, "temperature": 5.0, "seed": 3}
+    found = list(decoder.generate_sync(PROMPTS[0], logits=graph, **options))
+    assert len({*found}) > 3
+    assert not {*found} & {0, 1, 2, 3}
+    assert {*decoder.generate_sync(PROMPTS[0], **options)} & {0, 1, 2, 3}
+    assert max(steps) == MAX_STEPS
+
+
+def _without(ctx: MLContext, tokens: list[int], shape: list[int]) -> MLGraph:
+    """Return a graph that forbids tokens."""
+    b = MLGraphBuilder(ctx)
+    bias = np.zeros(shape, np.float32)
+    bias[..., tokens] = -np.inf
+    return b.build_sync({"y": b.add(b.input("x", "float32", shape), b.constant(bias))})
+
+
+def _banning(remainder: int) -> Any:
+    """Return a function that forbids the same tokens."""
+
+    def change(logits: Any) -> Any:
+        logits[remainder::3] = -np.inf
+        return logits
+
+    return change

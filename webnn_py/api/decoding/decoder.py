@@ -189,7 +189,8 @@ class MLDecoder(Unpicklable, Suggesting):
                 system.
             logits: A function that returns the logits to use, given the logits (float32
                 [vocabulary]), and the ids so far if it needs two arguments; or a graph with one
-                input and one output of [1, vocabulary] or [vocabulary].
+                input and one output of [1, vocabulary] or [vocabulary], which a GPU runs without
+                reading the logits back.
             sync: Timeline points that the generation waits for before it reads the prompt, and
                 signals when it ends, by leaving the loop, too. It begins with the first token that
                 you ask for.
@@ -324,6 +325,7 @@ class MLDecoder(Unpicklable, Suggesting):
                 convert.double(repetition_penalty, "option 'repetition_penalty'"),
                 None if seed is None else convert.unsigned(seed, "option 'seed'"),
                 self._adjustment(logits),
+                logits if isinstance(logits, MLGraph) else None,
             )
         )
 
@@ -339,16 +341,17 @@ class MLDecoder(Unpicklable, Suggesting):
             return calls_with_ids(given)
         compiled_of(given).check_usable(self._session, ValidationError)
         (name, *more), (made, *others) = given.inputs, given.outputs
-        shape = given.inputs[name].shape
-        fits = shape in ((self.vocabulary,), (1, self.vocabulary))
-        if more or others or not fits or given.inputs[name].data_type != "float32":
+        shapes = [(self.vocabulary,), (1, self.vocabulary)]
+        ends = (given.inputs[name], given.outputs[made])
+        fits = all(end.shape in shapes and end.data_type == "float32" for end in ends)
+        if more or others or not fits:
             raise ValidationError(
                 f"option 'logits': got {given!r}, expected a graph with one input and one output,"
                 f" float32[1,{self.vocabulary}]"
             )
 
         def adjust(logits: Array, ids: Sequence[int]) -> Array:
-            inputs = {name: np.ascontiguousarray(logits).reshape(shape)}
+            inputs = {name: np.ascontiguousarray(logits).reshape(ends[0].shape)}
             adjusted: Array = run_blocking(self._session, given, inputs, {})[made]
             return adjusted
 
@@ -518,7 +521,7 @@ class _Generation:
         """Have tokens read, and the next one chosen from their logits."""
         choose = functools.partial(self._choose, sampler)
         self.sampler = sampler
-        self._row.read(ids, choose, self.end, self if sampler.options.adjust is None else None)
+        self._row.read(ids, choose, self.end, None if sampler.calls_function else self)
 
     def _choose(self, sampler: Sampler, logits: Array) -> None:
         token = sampler.choose(logits, self.ids)

@@ -29,6 +29,8 @@ from webnn_py.ops.operand import MLOperand
 
 MAX_SIZES = 64
 """Runs of other rows or sizes whose tensors are kept: prompts are read in seven sizes a row."""
+MAX_CHOICES = 8
+"""Ways to choose tokens whose tensors and graphs are kept for runs of one size."""
 MAX_STEPS = 8
 """Steps of one submission: a client that comes waits for two submissions at most."""
 PART_BYTES = 256
@@ -107,7 +109,7 @@ class _Step:
         made = signature.outputs[layout.logits]
         self.logits = self.tensor(made.data_type, made.shape)
         self._decode = self._decoder(self.inputs)
-        self._ahead: dict[bool, AheadSteps] = {}
+        self._ahead: dict[Hashable, AheadSteps] = {}
 
     def tensor(self, data_type: MLOperandDataType, shape: Shape) -> MLTensor:
         """Make a tensor."""
@@ -125,13 +127,16 @@ class _Step:
         self._decode.submit()
         return read(self.logits)
 
-    def ahead(self, draws: bool) -> AheadSteps:
+    def ahead(self, draws: bool, graphs: tuple[MLGraph | None, ...]) -> AheadSteps:
         """Return the steps whose tokens the device chooses; made at their first use."""
-        if draws not in self._ahead:
-            self._ahead[draws] = AheadSteps(
-                self._session, self._layout, self, self._decoder, self._count, draws
-            )
-        return self._ahead[draws]
+        key = (draws, graphs)
+        steps = self._ahead.pop(key, None)
+        if steps is None:
+            while len(self._ahead) >= MAX_CHOICES:  # the least recently used goes
+                self._ahead.pop(next(iter(self._ahead)))
+            steps = AheadSteps(self._session, self._layout, self, self._decoder, draws, graphs)
+        self._ahead[key] = steps
+        return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +161,8 @@ class AheadSteps:
         layout: The roles of the graph's inputs and outputs.
         step: Tensors of the step.
         decoder: Makes the dispatch of the decoder's graph with other inputs.
-        count: Number of rows.
         draws: Whether rows have options; else the most likely tokens are taken.
+        graphs: The graph that changes the logits of each row, if any.
     """
 
     def __init__(
@@ -166,9 +171,10 @@ class AheadSteps:
         layout: DecoderLayout,
         step: _Step,
         decoder: Callable[[Mapping[str, MLTensor]], _Dispatch],
-        count: int,
         draws: bool,
+        graphs: tuple[MLGraph | None, ...],
     ) -> None:
+        count = len(graphs)
         self._session = session
         self._layout = layout
         self._step = step
@@ -198,7 +204,8 @@ class AheadSteps:
             noise = functools.partial(tensor_operations.part, self._noise)
             self._noise_halves = [noise(n * half, (MAX_STEPS, each // 4)) for n in range(2)]
             self._noises = [noise(n * each, (count,)) for n in range(2 * MAX_STEPS)]
-        self._graph = _chooser(session, layout, step, count, self._shares, draws)
+        self._scores, self._adjust = _adjustments(session, layout, step, graphs)
+        self._graph = _chooser(session, layout, step, self._scores, count, self._shares, draws)
 
     def begin(
         self,
@@ -238,6 +245,8 @@ class AheadSteps:
             tensor_operations.write(self._session, target, padded)
         for place in range(half * MAX_STEPS, half * MAX_STEPS + count):
             self._decoders[self._turn].submit()
+            for dispatch in self._adjust:
+                dispatch.submit()
             self._chooser(self._turn, place).submit()
             self._turn = 1 - self._turn
         self._session.queue.flush()
@@ -251,7 +260,7 @@ class AheadSteps:
         found = self._choosers.get((turn, place))
         if found is None:
             before, after = self._lengths[turn], self._lengths[1 - turn]
-            inputs = {"logits": self._step.logits, "before": before, "active": self._active}
+            inputs = {"logits": self._scores, "before": before, "active": self._active}
             outputs = {
                 name: self._step.inputs[name]
                 for role, name in self._layout.names.items()
@@ -266,25 +275,58 @@ class AheadSteps:
         return found
 
 
+def _adjustments(
+    session: Session, layout: DecoderLayout, step: _Step, graphs: tuple[MLGraph | None, ...]
+) -> tuple[MLTensor, list[_Dispatch]]:
+    """Return the tensor with the logits that count, and what writes it after each step."""
+    if not any(graphs):
+        return step.logits, []
+    rows, words = len(graphs), layout.vocabulary
+    width = -(-words * 4 // PART_BYTES) * PART_BYTES // 4
+    scores = step.tensor("float32", (rows, width))
+    b = MLGraphBuilder(MLContext(session))
+    logits = b.input("logits", step.logits.data_type, step.logits.shape)
+    wide = b.pad(b.cast(b.reshape(logits, [rows, words]), "float32"), [0, 0], [0, width - words])
+    copy = _Dispatch(
+        session, b.build_sync({"scores": wide}), {"logits": step.logits}, {"scores": scores}
+    )
+    dispatches = [copy]
+    for row, graph in enumerate(graphs):
+        if graph is not None:
+            (before,), (after,) = graph.inputs.items(), graph.outputs.items()
+            at = functools.partial(tensor_operations.part, scores, row * width * 4)
+            ends = [{name: at(descriptor.shape)} for name, descriptor in (before, after)]
+            dispatches.append(_Dispatch(session, graph, *ends))
+    return scores, dispatches
+
+
 def _chooser(
-    session: Session, layout: DecoderLayout, step: _Step, count: int, shared: str, draws: bool
+    session: Session,
+    layout: DecoderLayout,
+    step: _Step,
+    scores: MLTensor,
+    count: int,
+    shared: str,
+    draws: bool,
 ) -> MLGraph:
     """Return the graph between two steps: the chosen tokens, and the next step's inputs."""
     b = MLGraphBuilder(MLContext(session))
-    logits = b.input("logits", step.logits.data_type, step.logits.shape)
+    logits = b.input("logits", scores.data_type, scores.shape)
     before = b.input("before", "int32", [count])
     after = b.add(before, b.input("active", "int32", [count]))
-    scores = b.reshape(logits, [count, layout.vocabulary])
+    rated = b.slice(
+        b.reshape(logits, [count, scores.shape[-1]]), [0, 0], [count, layout.vocabulary]
+    )
     made: dict[str, MLOperand] = {}
     if draws:
         options = {name: b.input(name, "float32", [count]) for name in (*OPTIONS, "noise")}
-        seen = b.input("seen", "uint8", scores.shape)
-        token = drawn_token(b, scores, Draw(**options, seen=seen))
+        seen = b.input("seen", "uint8", rated.shape)
+        token = drawn_token(b, rated, Draw(**options, seen=seen))
         words = b.constant(np.arange(layout.vocabulary, dtype=np.int32)[None])
         is_it = b.equal(words, b.reshape(token, [count, 1]))
         made["seen after"] = b.logical_or(seen, is_it)
     else:
-        token = b.arg_max(scores, 1)
+        token = b.arg_max(rated, 1)
     row = b.reshape(after, [count, 1])
 
     def mask() -> MLOperand:
@@ -336,9 +378,15 @@ class DeviceSteps:
         """
         return self._step(first, given, size).run(given)
 
-    def ahead(self, first: int, given: Mapping[str, Array], count: int, draws: bool) -> AheadSteps:
-        """Return the steps of `count` rows whose tokens the device chooses."""
-        return self._step(first, given, (count, 1)).ahead(draws)
+    def ahead(
+        self,
+        first: int,
+        given: Mapping[str, Array],
+        draws: bool,
+        graphs: tuple[MLGraph | None, ...],
+    ) -> AheadSteps:
+        """Return the steps of rows whose tokens the device chooses; arguments as `AheadSteps`."""
+        return self._step(first, given, (len(graphs), 1)).ahead(draws, graphs)
 
     def _step(self, first: int, given: Mapping[str, Array], size: tuple[int, int]) -> _Step:
         if self._version != self._caches.version:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.api.graph import MLGraph
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.ir import Array
@@ -28,6 +29,7 @@ class SamplingOptions:
         repetition_penalty: Divisor of positive logits of tokens so far, factor of negative ones.
         seed: Seed of the draws; None for one from the system.
         adjust: Changes the logits before anything else; None for no change.
+        graph: The graph that `adjust` runs, which a device may run instead; None for a function.
     """
 
     temperature: float = 0.0
@@ -36,6 +38,7 @@ class SamplingOptions:
     repetition_penalty: float = 1.0
     seed: int | None = None
     adjust: Adjust | None = None
+    graph: MLGraph | None = None
 
     def __post_init__(self) -> None:
         for name, fits, expected in (
@@ -65,10 +68,13 @@ class Sampler:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether it takes the most likely token."""
-        options = self.options
-        changes = options.adjust is not None or options.repetition_penalty != 1
-        return options.temperature == 0 and not changes
+        """Whether it takes the most likely token by the adjusted logits."""
+        return self.options.temperature == 0 and self.options.repetition_penalty == 1
+
+    @property
+    def calls_function(self) -> bool:
+        """Whether a function of the user's changes the logits."""
+        return self.options.adjust is not None and self.options.graph is None
 
     def noise(self, count: int) -> Array:
         """Return the numbers of the next draws, float32 [count] from 0 up to 1."""

@@ -28,6 +28,7 @@ from webnn_py.api.decoding.layout import DecoderLayout
 from webnn_py.api.decoding.sampling import Sampler
 from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import MAX_TOKENS_AHEAD
+from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
 from webnn_py.core.errors import InvalidStateError, MLError, OperationError
 from webnn_py.core.workers import Workers
@@ -423,7 +424,11 @@ class Scheduler:
         assert isinstance(self._steps, DeviceSteps)
         draws = any(row.is_drawn for row in rows)
         chosen = list(zip(rows, places, strict=True))
-        flight = _Flight(self._steps.ahead(first, given, count, draws), draws, chosen)
+        graphs: list[MLGraph | None] = [None] * count
+        for row, place in chosen:
+            graphs[place] = row.taker.sampler.options.graph if row.taker is not None else None
+        steps = self._steps.ahead(first, given, draws, tuple(graphs))
+        flight = _Flight(steps, draws, chosen)
         options = self._options_of(flight, count) if draws else None
         flight.steps.begin(given, lengths, active, options)
         self._flight = flight
