@@ -90,13 +90,13 @@ OURS = {
     "medium": ("medium", ""),
     "dawn16": ("dawn", "16"),
 }
-"""The context, and the kind of model, by the key of the figure."""
+"""Context, and data type of the model ("" for float32), by figure."""
 AWAITS = {"gpu": "await", "gpu16": "await16", "dawn16": "dawn_await16"}
-"""Keys of awaits, by those of GPU time."""
+"""Figures of awaited runs, by the figure of the GPU time."""
 CUDA = {"cuda": ("", False), "tf32": ("", True), "cuda16": ("16", False)}
-"""The kind of model, and whether products of float32 may be tf32."""
+"""Data type of a CUDA graph's model, "" for float32, and whether it may use tf32, by figure."""
 Columns = dict[str, str | tuple[str, str]]
-"""Titles, and keys of the rows' figures, or of two whose ratio is told."""
+"""A figure by the title of its column, or two figures whose ratio the column shows."""
 GPU_COLUMNS: Columns = {
     "f32": "gpu",
     "CUDA graph": "cuda",

@@ -35,11 +35,11 @@ from webnn_py.engines.profile import wait_for_threads
 
 MODELS = ("smollm2", "smollm2-int4", "15M", "15M-int4")
 JOINED = 4
-"""Clients at once."""
+"""Number of simultaneous clients."""
 STEPS = 4
-"""Of a peer's turn."""
+"""Steps of a peer's turn."""
 TOKENS = 24
-"""That each client generates."""
+"""Tokens that each client generates."""
 
 
 def text(vocabulary: int, count: int) -> list[int]:

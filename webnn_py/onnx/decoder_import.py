@@ -30,7 +30,7 @@ USES_CACHE = "use_cache_branch"
 WRITES_IN_PLACE = {"GroupQueryAttention", "TensorScatter"}
 """Operators that write new keys into a cache of constant length."""
 PROBE_KEYS = 32
-"""Keys of the caches with which it is tried where positions come from."""
+"""Cache length of a trial run, which finds out whether positions come from that length."""
 BATCH, NEW, KEYS, LENGTHS, LAST = "batch", "new", "keys", "cache lengths", "last token"
 """Names of the graph's open dimensions and of its own inputs."""
 

@@ -192,7 +192,7 @@ def _builtin_values(kernel: Kernel, shader: Shader, begin: int, invocations: int
 
 
 def _renamed(code: Code, names: Mapping[str, str]) -> Code:
-    """Return a code with other names for some declarations."""
+    """Rename declarations."""
 
     def other(piece: Declared) -> Declared:
         return Name(names.get(piece.text, piece.text)) if isinstance(piece, Name) else piece

@@ -340,7 +340,7 @@ def _continuing(
 
 
 def _state_of(loaded: LoadedGraph, run: BoundRun, value: Value) -> Binding | None:
-    """Return the binding of the input that an output continues, if it does."""
+    """Return the binding of the state that an output updates in place, or None."""
     state = loaded.compiled.states.get(value)
     return None if state is None else run.places[state]
 

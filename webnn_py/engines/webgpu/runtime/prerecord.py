@@ -31,11 +31,11 @@ device works on it while the others are recorded, and one command buffer of all 
 
 
 class Commands(Protocol):
-    """The commands of a run for fixed bindings."""
+    """The commands of a run whose bindings are known."""
 
     @property
     def pieces(self) -> Sequence[Sequence[Encodable]]:
-        """Return them in pieces, each in steps."""
+        """Return the steps of each command buffer's piece."""
 
 
 class Source(Protocol):
@@ -185,7 +185,7 @@ class RunCommands:
         self._ends_piece = self._record_step()
 
     def _record_step(self) -> bool:
-        """Do as `record`; return whether a piece ends so."""
+        """Record the next step; return whether it ends a piece."""
         if self._pass is None:
             self._begin()
         steps = self._steps

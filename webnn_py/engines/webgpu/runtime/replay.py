@@ -89,7 +89,7 @@ class Replays:
         return many and gpu.hardware and gpu.webgpu.RECORDING.is_available
 
     def next(self, commands: DispatchCommands) -> Any:
-        """Note that these dispatches are run now; return a recorded command buffer, or None."""
+        """Return a command buffer recorded ahead for the dispatches that run now, or None."""
         replay = self._known.get(commands)
         if replay is None:
             replay = self._known[commands] = Replay(commands)

@@ -52,7 +52,7 @@ _TEMPLATES = (
     arg_kernel.emit,
     scan_kernel.emit,
 )
-"""Templates of one kernel with a loop, as above; for roots that one binding shows."""
+"""Templates of one kernel with a loop, in the order of trial, for roots with one binding."""
 
 
 def emit(make: Make, node: Node | None) -> list[Kernel]:

@@ -194,7 +194,13 @@ class AttentionOperands:
         return f"u32(clamp({position}, {i32(0)}, {i32(self.columns)}))"
 
     def sees(self, column: str, first: str, end: str) -> str:
-        """Emit whether a query whose bounds are given sees a key, also for vectors of either."""
+        """Emit whether the key of a column is visible; arguments may be vectors.
+
+        Args:
+            column: Index of the key.
+            first: First key that the query sees.
+            end: End of the keys that it sees.
+        """
         if self.what.window is None:
             return f"{column} < {end}"
         return f"({column} < {end}) & ({column} >= {first})"

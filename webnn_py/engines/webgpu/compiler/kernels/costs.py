@@ -262,7 +262,7 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
 
 
 def _of_bytes(cost: Cost) -> Cost:
-    """Return the costs of a tile of float16 for the tile of bytes that takes the same time."""
+    """Return a float16 tile's costs for int8: a tile of twice the depth takes the same time."""
     return replace(cost, tile=replace(cost.tile, depth=2 * cost.tile.depth))
 
 
