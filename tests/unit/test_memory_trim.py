@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_py.memory import memory_trim
-from webnn_py.memory.mmap_lookup import mapping_of
+from webnn_py.memory.mapped_file import mapping_of
 
 
 def test_mapped_weights_are_found_and_read_again(

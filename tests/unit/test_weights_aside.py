@@ -17,7 +17,8 @@ from tests.internals import recipe_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.memory import memory_trim, weight_spill
-from webnn_py.memory.mmap_lookup import find_file_ranges, mapping_of
+from webnn_py.memory.mapped_file import MappedFile, mapping_of
+from webnn_py.memory.mmap_lookup import find_file_ranges
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call of Unix")
 
@@ -53,6 +54,24 @@ def test_what_lies_in_a_file_is_kept_there() -> None:
     kept = copies.keep(given)
     assert not np.shares_memory(kept, given)
     assert np.shares_memory(copies.keep(kept.reshape(512, 1, 1, 512)), kept)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not send to files")
+def test_arrays_of_users_files_are_copied_without_reading_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, (given,) = tmp_path / "weights", weights(1)
+    path.write_bytes(bytes(12) + given.tobytes())
+    mapped = MappedFile.of(os.open(path, os.O_RDONLY))
+    array = np.frombuffer(mapped, np.float32, given.size, 12).reshape(given.shape)
+    monkeypatch.delattr(os, "pwrite")
+    made = weight_spill.WeightSpill().copy(array)
+    path.write_bytes(bytes(12 + given.nbytes))
+    assert mapping_of(made) is not None
+    np.testing.assert_array_equal(made, given)
+    os.truncate(path, 100)
+    with pytest.raises(EOFError, match="shorter"):
+        weight_spill.WeightSpill().copy(array)
 
 
 def test_small_ones_lie_in_plain_memory() -> None:
@@ -196,6 +215,43 @@ def hold_weights_once() -> None:
 def test_weights_are_held_once() -> None:
     pytest.importorskip("onnxruntime")
     run_alone(hold_weights_once)
+
+
+def hold_external_weights_once() -> None:
+    """Many small ones, as models with weights of 4 bits have."""
+    import onnx
+
+    from tests.onnx.models import model
+    from webnn_py.onnx import load
+
+    def write(path: Path, count: int) -> int:
+        rng = np.random.default_rng(0)
+        arrays = {f"w{i}": rng.random((256, 256), np.float32) for i in range(count)}
+        names = ["x", *(f"y{i}" for i in range(count))]
+        nodes = [
+            onnx.helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]])
+            for i in range(count)
+        ]
+        made = model(nodes, {"x": [1, 256]}, names[-1:], arrays)
+        onnx.save(made, path, save_as_external_data=True, location=f"{path.name}.data")
+        return sum(array.nbytes for array in arrays.values())
+
+    with tempfile.TemporaryDirectory() as folder, ml.create_context_sync(engine="onnxruntime") as c:
+        small, large = Path(folder, "small"), Path(folder, "large")
+        write(small, 1)
+        size = write(large, 192)
+        load(small, c)
+        memory_trim.trim_memory([np.empty(memory_trim.MIN_TRIMMED_BYTES, np.uint8)])
+        before = resident()
+        kept = load(large, c)
+        MLExecution(c).compute(kept, {"x": np.ones((1, 256), np.float32)})
+        assert resident() - before <= 1.3 * size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not send to files")
+def test_small_external_weights_are_held_once() -> None:
+    pytest.importorskip("onnxruntime")
+    run_alone(hold_external_weights_once)
 
 
 def most_resident() -> int:

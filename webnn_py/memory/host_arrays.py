@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def array_of(value: Any) -> Array:
         DataError: It is no array, has no buffer, or does not lie in CPU memory.
         ValidationError: It is a masked array.
     """
-    if isinstance(value, np.ma.MaskedArray):
+    if _is_masked(value):
         raise ValidationError(
             "got a masked array, whose mask would be lost; give one without, as .filled(…) with a"
             " number for what is masked makes it"
@@ -85,6 +86,11 @@ def array_of(value: Any) -> Array:
     if array is None:
         raise DataError(f"got {type_name(value)}, expected an array, a buffer or a DLPack tensor")
     return array
+
+
+def _is_masked(value: object) -> bool:
+    """Whether a value is a masked array; NumPy imports their module at its first use."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def _shared(value: Any) -> Array | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from webnn_py.ir import Array
-from webnn_py.memory.anonymous_file import AnonymousFile
+from webnn_py.memory.mapped_file import AnonymousFile, mapping_of
 
 PROCESS_MAPS_PATH = "/proc/self/maps"
 """Linux's list of this process's mappings."""
@@ -43,14 +43,6 @@ class _Region(NamedTuple):
     end: int
     offset: int
     path: str
-
-
-def mapping_of(array: Array) -> mmap.mmap | None:
-    """Return the mapping that an array's memory belongs to, or None."""
-    owner: Any = array
-    while owner is not None and not isinstance(owner, mmap.mmap):
-        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return owner
 
 
 def mappings_of(arrays: Iterable[Array]) -> list[mmap.mmap]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from webnn_py.ir import Array
 from webnn_py.memory.allocation import ALIGNMENT
-from webnn_py.memory.anonymous_file import AnonymousFile
 from webnn_py.memory.host_arrays import plain_copy
-from webnn_py.memory.mmap_lookup import mapping_of
+from webnn_py.memory.mapped_file import AnonymousFile, mapping_of
 
-MIN_SPILLED_BYTES = 1 << 20
+MIN_SPILLED_BYTES = 1 << 16
 """Smallest constant that is spilled to a file."""
 MAX_PLAIN_BYTES = 1 << 22
 """Bytes of such constants that stay on the heap: naming a file, for an engine to map it, takes

@@ -21,6 +21,7 @@ from webnn_py.core.errors import DataError, MLError, ValidationError, file_error
 from webnn_py.core.files import check_regular, open_regular
 from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import MAX_DIMENSION
+from webnn_py.memory.mapped_file import MappedFile
 from webnn_py.onnx import protobuf_strip
 from webnn_py.onnx.functions import count_nodes, key_of
 from webnn_py.onnx.protobuf_strip import Place
@@ -31,8 +32,6 @@ READERS = 4
 """Number of threads that read a model's weights in advance."""
 WORTH_A_THREAD = 1 << 18
 """Smallest weight, in bytes, that a thread reads in advance."""
-MIN_MAPPED_BYTES = 1 << 20
-"""Smallest external data that is mapped rather than read."""
 ZEROS_PER_VALUE = 128
 """Elements of a sparse tensor per stored value that do not count towards the import limit."""
 _BITS = {
@@ -71,7 +70,7 @@ class Model:
         self.parts: dict[Place, bytes] | None = None
         self.reads_elsewhere = False
         self._source = source
-        self._mappings: dict[Path, mmap.mmap] = {}  # of files with external data
+        self._mappings: dict[str, MappedFile] = {}  # files with external data by location
         self._homes: dict[str, tuple[str, str]] = {}  # folder and name there by location
         cut_out: frozenset[Place] = frozenset()
         if isinstance(source, (str, os.PathLike)):
@@ -265,31 +264,27 @@ class Model:
             return file.read(count)
 
     def _mapped(self, tensor: Any, title: str) -> Array | None:
-        """Return large external data as a view of its file, which saves copies; None for other."""
+        """Return external data as a view of its file, which saves copies; None for packed types."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location")
         length, offset = (entries.get(key, "0") for key in ("length", "offset"))
-        is_plain = (
-            tensor.data_type not in _BITS
-            and entries.get("location")
-            and length.isdecimal()
-            and offset.isdecimal()
-        )
-        if not is_plain or int(length) < MIN_MAPPED_BYTES:
+        is_plain = location and length.isdecimal() and offset.isdecimal()
+        if not is_plain or not int(length) or tensor.data_type in _BITS:
             return None
         _check_length(tensor, title, int(length))
-        first = onnx.TensorProto()
-        first.CopyFrom(tensor)
-        for entry in first.external_data:
-            if entry.key == "length":
-                entry.value = "1"
-        path = self._load_external(first, title)  # which checks it
-        if path not in self._mappings:
-            with open_regular(path) as file:
-                self._mappings[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if location not in self._mappings:
+            first = onnx.TensorProto()
+            first.CopyFrom(tensor)
+            for entry in first.external_data:
+                if entry.key == "length":
+                    entry.value = "1"
+            with open_regular(self._load_external(first, title)) as file:  # which checks the path
+                self._mappings[location] = MappedFile.of(os.dup(file.fileno()))
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         shape = tuple(tensor.dims)
         try:
-            data = np.frombuffer(self._mappings[path], dtype, math.prod(shape), int(offset))
+            mapping = self._mappings[location]
+            data = np.frombuffer(mapping, dtype, math.prod(shape), int(offset))
         except ValueError as error:
             raise DataError(f"{title}: its external data cannot be read: {error}") from error
         return data.reshape(shape)
