@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from webnn_py import MLDimension, MLError, MLGraphBuilder, MLOperandDescriptor, ValidationError, ml
+from webnn_py.core import dimensions
 
 MOST = 2**31 - 1
 REFERENCE = ml.create_context_sync(engine="reference")
@@ -172,6 +173,22 @@ def test_bounds_decide(true: Callable[[], bool]) -> None:
 def test_what_bounds_do_not_decide_is_an_error(ask: Callable[[], object], told: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(told)):
         ask()
+
+
+def test_bounds_are_searched_only_for_errors_that_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = []
+    monkeypatch.setattr(dimensions, "suggest_bounds", lambda of: searched.append(of) or "; a hint")
+    builder = MLGraphBuilder(REFERENCE, dimensions={"n": (1, MOST)})
+    x = builder.input("x", "float32", ["n"])
+    builder.arg_top_k(x, 0, 9)  # whether n has 9 elements is checked when it is known
+    with pytest.raises(ValidationError) as raised:
+        builder.expand(x, [x.shape[0] // (x.shape[0] - 4)], label="wide")
+    assert not searched
+    told = str(raised.value)
+    assert told.endswith("; a hint; by it something is divided")
+    assert [str(one) for one in pickle.loads(pickle.dumps(raised.value)).args] == [told]
 
 
 @pytest.mark.parametrize("use", [range, int, operator.index, [1, 2].__getitem__, np.zeros])

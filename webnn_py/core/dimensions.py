@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from webnn_py.core import polynomials
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.messages import shown
+from webnn_py.core.messages import Deferred, shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
 from webnn_py.core.undecided_dims import (
     MAX_NAMED_SIZES,
@@ -101,11 +101,15 @@ class MLDimension:
         return hash(self._polynomial)
 
     def __add__(self, other: Any) -> Any:
+        if type(other) is int and other == 0:  # what `sum` begins with
+            return self
         return self._combine(other, _sum)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
+        if type(other) is int and other == 1:  # what `math.prod` begins with
+            return self
         return self._combine(other, _product)
 
     __rmul__ = __mul__
@@ -225,8 +229,7 @@ class MLDimension:
         if are_assumed():
             return True
         raise ValidationError(
-            f"whether `{self} {relation} {other}` is not known"
-            f"{describe_bounds(polynomial)}{suggest_bounds(polynomial)}"
+            Deferred(_undecided, f"{self} {relation} {other}", polynomial, polynomial)
         )
 
 
@@ -282,6 +285,10 @@ def _difference(a: Polynomial, b: Polynomial) -> Polynomial:
     return a + b.scaled(-1)
 
 
+def _undecided(relation: str, of: Polynomial, excess: Polynomial) -> str:
+    return f"whether `{relation}` is not known{describe_bounds(of)}{suggest_bounds(excess)}"
+
+
 def _difference_from(a: Polynomial, b: Polynomial) -> Polynomial:
     return _difference(b, a)
 
@@ -300,9 +307,11 @@ def _floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
         raise ZeroDivisionError("integer division or modulo by zero")
     low, high = polynomials.bounds(b)
     if low <= 0 <= high:
+        over = b + polynomials.number(-1)
         raise ValidationError(
-            f"whether `{b} >= 1` is not known{describe_bounds(b)}"
-            f"{suggest_bounds(b + polynomials.number(-1))}; by it something is divided"
+            Deferred(
+                "{}; by it something is divided".format, Deferred(_undecided, f"{b} >= 1", b, over)
+            )
         )
     if high < 0:
         return polynomials.floor_divided(a.scaled(-1), b.scaled(-1))

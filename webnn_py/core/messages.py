@@ -63,6 +63,27 @@ def shown(value: object) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
+class Deferred:
+    """Message that is composed when it is shown, because many errors are caught before.
+
+    Args:
+        compose: Returns the text.
+        *parts: Its arguments.
+    """
+
+    def __init__(self, compose: Callable[..., str], *parts: object) -> None:
+        self._compose, self._parts = compose, parts
+
+    def __str__(self) -> str:
+        return self._compose(*self._parts)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
 def named(kind: str, name: str) -> str:
     """Return the title of a graph's operand in messages; cached, as each run needs it."""
     return f"{kind} {shown(name)}"

@@ -181,7 +181,9 @@ def evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
     """Return an option or shape with its open dimensions evaluated for `sizes`."""
     if isinstance(value, MLDimension):
         return value.evaluate(sizes)
-    return tuple(evaluated(item, sizes) for item in value) if isinstance(value, tuple) else value
+    if not isinstance(value, tuple) or not is_open(value):
+        return value
+    return tuple(evaluated(item, sizes) for item in value)
 
 
 def typical_sizes(symbols: Mapping[str, Symbol]) -> dict[str, int]:

@@ -210,6 +210,7 @@ class Polynomial:
         return text or "0"
 
 
+@functools.lru_cache(maxsize=1024)
 def number(value: int) -> Polynomial:
     """Return a constant polynomial."""
     return Polynomial({(): value})

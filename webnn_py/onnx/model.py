@@ -266,7 +266,7 @@ class Model:
     def _mapped(self, tensor: Any, title: str) -> Array | None:
         """Return external data as a view of its file, which saves copies; None for packed types."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = entries.get("location")
+        location: str = entries.get("location", "")
         length, offset = (entries.get(key, "0") for key in ("length", "offset"))
         is_plain = location and length.isdecimal() and offset.isdecimal()
         if not is_plain or not int(length) or tensor.data_type in _BITS:

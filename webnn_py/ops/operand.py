@@ -17,7 +17,7 @@ from webnn_py.core import convert
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.messages import Deferred, Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.undecided_dims import are_recorded, assume_valid
@@ -157,7 +157,8 @@ def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dic
         inferred = infer(op, operands, given)
         builder.check_supported(op, operands, inferred.outputs)
     except MLError as error:
-        raise type(error)(f"{titled(op.name, label)}: {error}") from None
+        text = error.args[0] if error.args else ""
+        raise type(error)(Deferred("{}: {}".format, titled(op.name, label), text)) from None
     inputs = tuple(None if o is None else value_of(o) for o in _flatten(op, operands))
     values = tuple(Value(d.data_type, d.shape) for d in inferred.outputs)
     node = Node(op.name, inputs, given, values, label, inferred.attrs, inferred.is_assumed)
