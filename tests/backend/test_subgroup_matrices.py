@@ -156,8 +156,8 @@ def test_products_of_transposed_operands(matrices: tuple[MLContext, list[str]]) 
 
 @on_tensor_cores
 def test_convolutions(matrices: tuple[MLContext, list[str]]) -> None:
-    """NHWC, so that eight channels are loaded at a time; padding and strides."""
-    x, w = drawn(1, 9, 9, 24), drawn(32, 3, 3, 24)
+    """NHWC, so that eight channels are loaded at a time; padding, strides and several images."""
+    x, w = drawn(3, 9, 9, 24), drawn(32, 3, 3, 24)
     padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
     expected = np.einsum("nhwcij,oijc->nhwo", windows, w.astype(np.float64))

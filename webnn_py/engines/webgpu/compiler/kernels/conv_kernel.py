@@ -18,6 +18,7 @@ from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
+    gemm_limits,
     halves_of,
     product_type,
     words_of_codes,
@@ -66,6 +67,11 @@ class Convolution:
             self.compute = "i8"
         elif halves is not None:
             (self.data, self.filter), self.compute = halves, "f16"
+        # Matrix tiles are large: pixels of all images are rows of one product, so that small
+        # images leave no tile empty.
+        has_matrices = gemm_limits(builder).matrix_of(self.compute) is not None
+        self.joins_images = has_matrices and self.groups == 1 and not self._is_nchw
+        self.rows = self.batch * self.area if self.joins_images else self.area
 
     @property
     def is_pixelwise(self) -> bool:
@@ -107,13 +113,12 @@ class Convolution:
         kind = {1: one, 4: four}.get(width, F16X8)
         body = Body(self.builder)
         tap = {letter: symbol(letter, size) for letter, size in self._sizes.items()}
-        p = symbol("p", self.area)
+        image, group, p = self.pixel(symbol("batch", self.products), symbol("p", self.rows))
         at = body.let(p // self.width), body.let(p % self.width)
         (row, column), inside = window_position(body, at, (tap["h"], tap["w"]), self.node)
         if inside:
             outside = self._code_outside(body, width) if self.compute == "i8" else f"{kind}()"
             body.line(f"if (!({inside})) {{ return {outside}; }}")
-        image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         place = flat(self.layout, self.data, places)
         channel = places["c"]
@@ -151,14 +156,25 @@ class Convolution:
             at = self.builder.places.at(value, place)
             body.line(f"return {self.builder.element(value)(str(at))};")
 
+    @property
+    def products(self) -> int:
+        """Number of independent products."""
+        return 1 if self.joins_images else self.batch * self.groups
+
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
         """Return image and group of a batch index."""
         return batch // self.groups, batch % self.groups
 
+    def pixel(self, batch: Index, row: Index) -> tuple[Index, Index, Index]:
+        """Return image, group and pixel of a row of a product."""
+        if self.joins_images:
+            return row // self.area, constant(0), row % self.area
+        return *self.split_batch(batch), row
+
     def weight_function(self) -> None:
         """Add `weight(batch, o, k)`: the filter element for an output channel of the group."""
         body = Body(self.builder)
-        _, group = self.split_batch(symbol("batch", self.batch * self.groups))
+        _, group = self.split_batch(symbol("batch", self.products))
         places = {
             "o": group * self.per_group + symbol("o", self.per_group),
             **self.tap(symbol("k")),
@@ -176,6 +192,8 @@ class Convolution:
 
     def place(self, batch: Index, channel: Index, position: Index) -> Index:
         """Return the flat index of an output element of a group."""
+        if self.joins_images:
+            return position * self.channels + channel
         image, group = self.split_batch(batch)
         own = group * self.per_group + channel
         if self._is_nchw:
@@ -238,7 +256,7 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
         m=conv.per_group,
         n=conv.area,
         k=conv.k,
-        batch=conv.batch * conv.groups,
+        batch=conv.products,
         compute=conv.compute,
         by_matrices=conv.by_matrices,
         looped=True,
@@ -330,10 +348,10 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
     wide = 16 if conv.compute == "i8" else 8
     weights, more = _weight_load(conv, 4), None if last else _weight_load(conv, wide)
     return GemmProblem(
-        m=conv.area,
+        m=conv.rows,
         n=conv.per_group,
         k=conv.k,
-        batch=conv.batch * conv.groups,
+        batch=conv.products,
         compute=conv.compute,
         by_matrices=conv.by_matrices,
         looped=True,
