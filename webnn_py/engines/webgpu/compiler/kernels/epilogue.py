@@ -17,6 +17,7 @@ from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 PUT, PUT4, _TAIL = declared("put"), declared("put4"), declared("tail")
+_TAIL_NEAR = declared("tail_near")
 
 
 def emit_epilogue(
@@ -61,25 +62,47 @@ def emit_epilogue(
     result = body.load(builder.root, i)
     body.line(f"return {result};")
     more = "".join(f", e{number}: {leaf.type}" for number, leaf in enumerate(vectors.values()))
-    builder.function("tail", f"{parameters}, total: {compute}{more}", storage.compute, body)
+    taken = f"{parameters}, total: {compute}{more}"
+    builder.function("tail", taken, storage.compute, body)
     element = storage.element
     place = builder.places.at(builder.root, i)
     if builder.vector_out:
         read = "".join(f"let q{n} = {leaf.four}; " for n, leaf in enumerate(vectors.values()))
         lanes_read = ["".join(f", q{n}.{lane}" for n in range(len(vectors))) for lane in "xyzw"]
-        lanes = [f"{_TAIL}({at[n]}, t.{lane}{lanes_read[n]})" for n, lane in enumerate("xyzw")]
+        calls = [f"{at[n]}, t.{lane}{lanes_read[n]}" for n, lane in enumerate("xyzw")]
+        lanes = [f"{_TAIL}({call})" for call in calls]
         to = place.enclosed
         whole = f"vec4<{element}>({', '.join(f'{element}({lane})' for lane in lanes)})"
         if storage.per_word == 4:
             whole = storage.pack(lanes)
+        if storage.per_word == 4 and _add_near_tail(builder, taken, body):
+            # One branch for all four, as each would wait for the one before.
+            near = ", ".join(f"{_TAIL_NEAR}(&unsure, {call})" for call in calls)
+            four = f"vec4<{storage.compute}>"
+            read += f"var unsure = false; var codes = {four}({near}); "
+            read += f"if (unsure) {{ codes = {four}({', '.join(lanes)}); }} "
+            whole = storage.pack([f"codes.{lane}" for lane in "xyzw"])
         single = "".join(f", {leaf.one}" for leaf in vectors.values())
         one = f"{OUT}[{to} >> 2u][{to} & 3u] = {element}({_TAIL}({at[0]}, t{single}));"
         four = f"{read}{OUT}[{to} >> 2u] = {whole};"
-        taken = f"{parameters}, t: vec4<{compute}>"
-        builder.functions.append(Function.of("put4", taken, "", f" {four} "))
+        builder.functions.append(
+            Function.of("put4", f"{parameters}, t: vec4<{compute}>", "", f" {four} ")
+        )
     else:
         one = f"{OUT}[{place}] = {element}({_TAIL}({at[0]}, t));"
     builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", f" {one} "))
+
+
+def _add_near_tail(builder: KernelBuilder, taken: str, body: Body) -> bool:
+    """Add a tail that may be off by one, and tells so, if the tail quantizes; else return False."""
+    text = "\n".join(["", *body.lines, ""])
+    near = text.replace("wn_quantized_byte(", "wn_quantized_near(unsure, ")
+    if near == text:
+        return False
+    parameters = f"unsure: ptr<function, bool>, {taken}"
+    compute = builder.storage(builder.root).compute
+    builder.functions.append(Function.of("tail_near", parameters, compute, near))
+    return True
 
 
 @dataclass(frozen=True, slots=True)

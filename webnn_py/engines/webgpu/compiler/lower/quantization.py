@@ -37,11 +37,12 @@ def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     zero = block_element(body, zero_point, operand, index)
     known = body.builder.scalar(scale)
     inverse = literal(1 / known, "f32") if known else f"1.0 / {factor}"
-    rounded = body.let(f"wn_rounded_quotient({element}, {factor}, {inverse})", "q")
     compute = body.builder.storage(zero_point).compute
     info = DTYPES[zero_point.data_type]
     if info.bits == 32:
+        rounded = body.let(f"wn_rounded_quotient({element}, {factor}, {inverse})", "q")
         return f"wn_quantized_{compute}({rounded}, {zero})"
-    low, high = (literal(bound, "f32") for bound in (info.min, info.max))
-    made = f"wn_quantized_byte({rounded}, f32({zero}), {low}, {high})"
+    low, high = (literal(bound, "i32") for bound in (info.min, info.max))
+    code = f"wn_quantized_byte({element}, {factor}, {inverse}, i32({zero}), {low}, {high})"
+    made = body.let(code, "q")
     return made if compute == "i32" else f"u32({made})"
