@@ -197,6 +197,21 @@ def _clamp(rewriter: Rewriter, node: Node) -> MLOperand | None:
     return rewriter.clamp(source, min_value=new_low, max_value=new_high)
 
 
+def _quantize(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """Rule that removes a relu before a quantization that saturates negative numbers at zero."""
+    value, scale, zero_point = (rewriter.map[operand] for operand in node.operands)
+    relu = rewriter.producer_of(value)
+    if relu is None or relu.op != "relu" or rewriter.graph.uses[next(node.operands)] > 1:
+        return None
+    scales, zeros = rewriter.array_of(scale), rewriter.array_of(zero_point)
+    if scales is None or zeros is None or not (scales > 0).all():
+        return None
+    if not (zeros == DTYPES[zero_point.data_type].min).all():
+        return None
+    (made,) = rewriter.apply_again(node, input=MLOperand(rewriter, next(relu.operands)))
+    return made
+
+
 def _tightest(
     choose: Callable[[MLNumber, MLNumber], MLNumber], a: MLNumber | None, b: MLNumber | None
 ) -> MLNumber | None:
@@ -245,6 +260,7 @@ RULES: dict[str, Rule] = {
     "reverse": _reverse,
     "cast": _cast,
     "clamp": _clamp,
+    "quantize_linear": _quantize,
     "add": _identity_element(-0.0, either=True),
     "sub": _identity_element(0.0, either=False),
     "mul": _identity_element(1.0, either=True),

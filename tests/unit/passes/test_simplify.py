@@ -200,6 +200,29 @@ def test_a_constant_that_broadcasts_the_other_operand_stays() -> None:
     assert_keeps(STAGE, body, [1, 3])
 
 
+@pytest.mark.parametrize(
+    ("zero", "scale", "left"),
+    [(0, 0.5, 1), (1, 0.5, 2), (0, -0.5, 2), (0, 0.0, 2), (0, np.nan, 2)],
+)
+def test_a_relu_goes_that_saturation_replaces(zero: int, scale: float, left: int) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        number, code = (b.constant(n, kind) for n, kind in ((scale, "float32"), (zero, "uint8")))
+        return b.quantize_linear(b.relu(x), b.reshape(number, [1]), b.reshape(code, [1]))
+
+    built = Built(body, [8])
+    assert len(nodes(built.after(STAGE))) == left
+    built.assert_computes(np.float32([np.nan, np.inf, -np.inf, -0.0, -1e-9, -0.75, 0.25, 200]))
+
+
+def test_a_relu_with_another_reader_stays() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        y = b.relu(x)
+        scale, zero = b.constant(np.float32([0.5])), b.constant(np.uint8([0]))
+        return {"codes": b.quantize_linear(y, scale, zero), "y": b.exp(y)}
+
+    assert operators(Built(body, [7]).after(STAGE)) == ["relu", "quantize_linear", "exp"]
+
+
 NEARLY = np.array([[1, 1, 1], [1, 1, 2]], np.float32)
 
 
