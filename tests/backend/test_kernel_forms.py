@@ -148,6 +148,8 @@ def _by_matrices(features: Features) -> None:
         turned = [b.reshape(b.transpose(one), [20, 64]) for one in left]
         wide = b.constant(np.ones((64, 35), np.uint8))
         made = [b.matmul_integer(one, right[0]) for one in left]
+        narrow = b.matmul_integer(left[0], b.constant(np.ones((32, 40), np.int8)))
+        made.append(b.cast(narrow, "int8"))
         made += [b.matmul_integer(one, wide) for one in turned]
         for place, deep in enumerate((20, 35), 1):
             for kind in kinds:
