@@ -13,7 +13,7 @@ import pytest
 from tests.backend.subgroup_emulation import emulated
 from tests.graphs import awaited, build
 from tests.graphs import expected as reference
-from tests.internals import engine_of, taken_for
+from tests.internals import engine_of, recipe_of, taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
 from webnn_py.core.devices import Float32Precision
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
@@ -291,6 +291,19 @@ def test_products_of_integers(matrices: tuple[MLContext, list[str]]) -> None:
         return {"y": y}
 
     check_integers(matrices, record, {"a": a, "rows": rows})
+
+
+@anywhere
+def test_open_products_of_integers(matrices: tuple[MLContext, list[str]]) -> None:
+    """What a graph keeps for any number of rows, it can run for few, too."""
+    engine = engine_of(matrices[0])
+
+    def product(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        return {"y": b.matmul_integer(b.input("a", "uint8", [3, 32]), b.input("c", "int8", [32, 16]))}
+
+    (node,) = recipe_of(build(matrices[0], product)).nodes
+    assert engine.supports(node)
+    assert not engine.keeps_whole(node)
 
 
 def quantized_network(

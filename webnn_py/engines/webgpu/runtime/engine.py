@@ -105,8 +105,10 @@ class WebGPUEngine(DeviceEngine):
     def keeps_whole(self, node: Node) -> bool:
         """Whether the operator has a lowering, and its decomposition would not be faster."""
         from webnn_py.engines.webgpu.compiler.legalize.attention import is_faster_whole
+        from webnn_py.engines.webgpu.compiler.legalize.integer_products import fills_matrices
 
-        return self.supports(node) and is_faster_whole(node, self.gpu.features)
+        is_faster = is_faster_whole(node, self.gpu.features) and fills_matrices(node)
+        return is_faster and self.supports(node)
 
     def takes(self, value: object) -> bool:
         """Whether a value is a buffer, a binding, a texture, a view or a part of one."""

@@ -40,14 +40,25 @@ def is_integer_product(node: Node, features: Features) -> bool:
         return False
     if not is_open(node.output.shape) and buffer_bytes(node.output) > features.binding_bytes:
         return False
-    left, right = node.inputs[:2]
-    assert left is not None
-    assert right is not None
     if node.op == "matmul_integer":
-        return is_open(left.shape) or sampled(math.prod(left.shape[:-1])) >= MIN_ROWS
+        return True
+    right = node.inputs[1]
+    assert right is not None
     (out,) = dims(right.shape, node.attrs["filter_layout"], "o")
     has_zero_point = node.inputs[3] is not None
     return out // node.attrs["groups"] >= MIN_GROUP_CHANNELS and not has_zero_point
+
+
+def fills_matrices(node: Node) -> bool:
+    """Whether a node is no product of integers with so few rows that floats are faster.
+
+    Where sizes are open, there may be many rows.
+    """
+    if node.op != "matmul_integer":
+        return True
+    left = node.inputs[0]
+    assert left is not None
+    return is_open(left.shape) or sampled(math.prod(left.shape[:-1])) >= MIN_ROWS
 
 
 def multiply_codes(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
