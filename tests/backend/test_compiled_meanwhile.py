@@ -29,7 +29,7 @@ def when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WebGPUEngine, "compiles_ahead", False)
 
 
-@pytest.mark.parametrize("device", ["gpu", "plain"])
+@pytest.mark.parametrize("device", ["gpu", "plain", "hardware"])
 def test_sizes_that_are_far_run_at_once(
     request: pytest.FixtureRequest, later: Later, traces: list[int], device: str
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from webnn_py.core.traced_queries import require_below, sampled
 from webnn_py.engines.webgpu.compiler.attention_tile import (
     ACROSS,
     DEPTH,
@@ -59,7 +60,10 @@ def emit(make: Make, node: Node) -> list[Kernel]:
     """Return the kernels of a node of ATTENTION."""
     builder = make()
     features = builder.features
-    if node.output.shape[-2] < MIN_QUERY_ROWS:
+    rows = node.output.shape[-2]
+    # The other kernels serve few rows too, until those for them are compiled.
+    if sampled(rows) < MIN_QUERY_ROWS:
+        require_below(rows, MIN_QUERY_ROWS)
         kernels = attention_few_rows.emit(make, node)
         if kernels is not None:
             return kernels
