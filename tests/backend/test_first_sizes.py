@@ -11,7 +11,7 @@ import pytest
 
 from tests.backend.attending import FAR, MET, WEIGHTS, WIDTH, Later, attending, check
 from tests.graphs import awaited, normal
-from tests.internals import engine_of, prepared_for, session_of
+from tests.internals import engine_of, prepared_for, prepared_sizes, session_of
 from webnn_py import MLContext, MLGraphBuilder, ml
 from webnn_py.api import shape_specialization as prepared
 from webnn_py.api.graph_compiler import GraphCompiler
@@ -53,6 +53,22 @@ def test_the_first_sizes_get_kernels_of_their_own(
     assert own is not first
     assert own.improve is None
     check(graph, MET[0])
+
+
+def test_kernels_of_their_own_are_no_use_of_sizes(
+    gpu: MLContext, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stays compiled is what was used last."""
+    with ml.create_context_sync(gpu.device, max_prepared_sizes=2) as context:
+        graph = attending(context)
+        made = prepared_sizes(graph, monkeypatch)
+        for length in MET:
+            check(graph, length)
+        for work in [*later]:
+            work()
+        for length in (FAR, MET[1]):
+            check(graph, length)
+    assert made == [(MET[0],), (MET[1],), (FAR,)]
 
 
 def test_memory_goes_while_kernels_of_their_own_are_compiled(

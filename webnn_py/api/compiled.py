@@ -276,7 +276,7 @@ def _go_on_later(
     def improve() -> None:
         """Replace the cache entry, unless the graph or the entry is gone by now."""
         there, prepared = kept(), before()
-        if there is None or prepared is None or there.find(sizes) is not prepared:
+        if there is None or prepared is None or not there.holds(sizes, prepared):
             return
         compiled = prepared.improve
         assert compiled is not None

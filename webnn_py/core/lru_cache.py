@@ -120,6 +120,11 @@ class LRUCache(Generic[T]):
             self._latest = key, found.wait()
             return self._latest[1]
 
+    def holds(self, key: Hashable, value: T) -> bool:
+        """Whether the value of a key is still `value`; to ask is no use of it."""
+        with self._lock:
+            return key in self._memory and self._entries[key].wait() is value
+
     def replace(self, key: Hashable, before: T, value: T) -> None:
         """Replace the value of a key if it is still `before`."""
         done: _Entry[T] = _Entry()
