@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.graphs import normal
 from tests.internals import recipe_of
 from tests.property.drawing import Array, Call
 from tests.property.strategies import calls
@@ -271,6 +272,18 @@ def test_a_decomposition_computes_what_the_reference_does(
     results = run_decomposed(graph, REGISTRY[name], inputs)
     for output, array in expected.items():
         assert_near(results[output], array)
+
+
+def test_a_mask_of_attention_may_be_one_number(context: MLContext) -> None:
+    builder = MLGraphBuilder(context)
+    rows = builder.input("rows", "float32", [1, 2, 3, 4])
+    mask = builder.input("mask", "uint8", [])
+    y = builder.scaled_dot_product_attention(rows, rows, rows, mask=mask)
+    graph = builder.build_sync({"y": y})
+    for keeps in (0, 1):
+        inputs = {"rows": normal(1, 2, 3, 4), "mask": np.asarray(keeps, np.uint8)}
+        expected = MLExecution(context).compute(graph, inputs)["y"]
+        assert_near(run_decomposed(graph, REGISTRY["scaled_dot_product_attention"], inputs)["y"], expected)
 
 
 def decomposable(call: Call) -> bool:

@@ -135,6 +135,8 @@ class _Attention:
 
 
 def _any_along_keys(g: GraphBuilder, keep: MLOperand) -> MLOperand:
+    if not keep.rank:
+        return keep
     most = g.reduce_max(g.cast(keep, "float32"), axes=[keep.rank - 1], keep_dimensions=True)
     return g.greater(most, g.constant_of(0, most))
 
