@@ -63,9 +63,14 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 HARMLESS = re.compile(
     r"Unable to find extension: VK_\w+|VK_\w+ is not available\.|No config found!|"
-    r"No windowing system present\. Using surfaceless platform"
+    r"No windowing system present\. Using surfaceless platform|"
+    r"Error in wgpu callback <function .*device_lost_callback .*>: "
+    r"(Event loop is closed|run\(\) has exited)"
 )
-"""What older versions of wgpu say where a driver lacks something that nobody needs."""
+"""What older versions of wgpu say where a driver lacks something that nobody needs.
+
+And what wgpudawn says of a device that goes after the event loop which it was requested in.
+"""
 
 
 @pytest.fixture(autouse=True)

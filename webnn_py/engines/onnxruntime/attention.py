@@ -311,7 +311,7 @@ class _Cached(_MultiHead):
 def _cached(graph: Graph, node: Node) -> _Cached | None:
     """Match attention over two caches into which its own keys and values are written."""
     writes = cache_writes(graph, node)
-    if writes is None or not _counts_new_rows():
+    if writes is None or not counts_new_rows():
         return None
     query, _, value, *_ = node.operands
     if query.data_type not in TYPES or not same(query.shape[3], value.shape[3]):
@@ -322,7 +322,7 @@ def _cached(graph: Graph, node: Node) -> _Cached | None:
 
 
 @functools.cache
-def _counts_new_rows() -> bool:
+def counts_new_rows() -> bool:
     """Whether GroupQueryAttention takes the number of new rows of each batch."""
     types = (*["float32"] * 5, *["int32"] * 2, *[""] * 9, "int32")
     node = NodeProto(
