@@ -299,7 +299,9 @@ def test_open_products_of_integers(matrices: tuple[MLContext, list[str]]) -> Non
     engine = engine_of(matrices[0])
 
     def product(b: MLGraphBuilder) -> dict[str, MLOperand]:
-        return {"y": b.matmul_integer(b.input("a", "uint8", [3, 32]), b.input("c", "int8", [32, 16]))}
+        return {
+            "y": b.matmul_integer(b.input("a", "uint8", [3, 32]), b.input("c", "int8", [32, 16]))
+        }
 
     (node,) = recipe_of(build(matrices[0], product)).nodes
     assert engine.supports(node)

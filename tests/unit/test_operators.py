@@ -283,7 +283,9 @@ def test_a_mask_of_attention_may_be_one_number(context: MLContext) -> None:
     for keeps in (0, 1):
         inputs = {"rows": normal(1, 2, 3, 4), "mask": np.asarray(keeps, np.uint8)}
         expected = MLExecution(context).compute(graph, inputs)["y"]
-        assert_near(run_decomposed(graph, REGISTRY["scaled_dot_product_attention"], inputs)["y"], expected)
+        assert_near(
+            run_decomposed(graph, REGISTRY["scaled_dot_product_attention"], inputs)["y"], expected
+        )
 
 
 def decomposable(call: Call) -> bool:
