@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webnn_py import DataError
-from webnn_py.memory.overlap import check_disjoint, may_overlap
+from webnn_py.memory.overlap import check_disjoint, may_overlap, overlap_each_other
 
 MEMORY = np.zeros(400, np.float32)
 Array = np.ndarray[Any, Any]
@@ -31,6 +31,18 @@ def test_ranges_are_compared_as_numpy_does(counts: tuple[int, int]) -> None:
         targets, others = (drawn(rng, count) for count in counts)
         expected = [any(np.may_share_memory(a, b) for b in others) for a in targets]
         assert may_overlap(targets, others) == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 12])
+def test_overlaps_among_arrays_are_those_of_numpy(count: int) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        arrays = drawn(rng, count)
+        expected = [
+            any(np.may_share_memory(one, other) for j, other in enumerate(arrays) if j != i)
+            for i, one in enumerate(arrays)
+        ]
+        assert overlap_each_other(arrays) == expected
 
 
 def test_any_two_of_many_that_share_memory_are_named_in_their_order() -> None:

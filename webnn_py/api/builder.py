@@ -244,6 +244,11 @@ def check_made_by(builder: MLGraphBuilder, operand: MLOperand, name: str) -> Non
     builder._nodes.check_operand(operand, name)
 
 
+def inputs_of(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """Return the operands of a builder's inputs by name."""
+    return builder._nodes.inputs()
+
+
 def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
     """Return the contents of a constant operand, None for any other operand."""
     contents: Array | None = builder._nodes.array_of(operand)

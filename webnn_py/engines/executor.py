@@ -27,6 +27,7 @@ from webnn_py.ir import Array, Graph, Node, Value, format_graph
 from webnn_py.memory.allocation import OutputSpecs, new_array
 from webnn_py.memory.overlap import may_overlap, same_place
 from webnn_py.memory.plan import last_uses
+from webnn_py.passes.cached_attention import writes_state
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -122,6 +123,8 @@ def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
 
     def supports(engine: Engine, node: Node) -> bool:
         if few_bits and engine is not engines[-1] and not few_bits.isdisjoint(node.operands):
+            return False
+        if engine.leaves_states and writes_state(graph, node):
             return False
         return engine.supports(node)
 

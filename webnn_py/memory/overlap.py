@@ -92,6 +92,20 @@ def may_overlap(targets: Sequence[Array], others: Sequence[Array]) -> list[bool]
     return found
 
 
+def overlap_each_other(arrays: Sequence[Array]) -> list[bool]:
+    """Return for each array whether its range of addresses overlaps that of another of them."""
+    ranges = [region_of(array)[1:3] for array in arrays]
+    found = [False] * len(arrays)
+    farthest, reach = -1, -1  # the earlier array that ends last, and its end
+    for number in sorted(range(len(arrays)), key=ranges.__getitem__):
+        begin, end = ranges[number]
+        if begin < reach:  # what else overlaps this one overlaps the farthest, too
+            found[number] = found[farthest] = True
+        if end > reach:
+            farthest, reach = number, end
+    return found
+
+
 def same_place(a: Array, b: Array) -> bool:
     """Whether two contiguous arrays of the same size have the same memory."""
     first, second = (array.__array_interface__["data"][0] for array in (a, b))

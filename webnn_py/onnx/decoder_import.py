@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from webnn_py.api.awaited import run_blocking
-from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.builder import MLGraphBuilder, inputs_of
 from webnn_py.api.context import MLContext
 from webnn_py.api.decoding.decoder import MLDecoder
 from webnn_py.api.decoding.layout import DecoderLayout, layout_of
@@ -96,7 +96,7 @@ def loaded(source: Any, ctx: MLContext, length: int, slots: int) -> MLDecoder:
             if starts is None:
                 starts = builder.input(LENGTHS, "int32", [cache.shape[0]])
                 inputs["lengths"] = LENGTHS
-            cache = _moved(builder, cache, starts, last, cache.shape[2] - logits.shape[1])
+            cache = _stored(builder, inputs_of(builder)[name], cache, starts)
         results[f"{name} after"] = cache
     graph = builder.build_sync(results)
     after = [f"{name} after" for name in inputs["caches"]]
@@ -106,34 +106,20 @@ def loaded(source: Any, ctx: MLContext, length: int, slots: int) -> MLDecoder:
     return MLDecoder(layout, length, slots)
 
 
-def _moved(
-    builder: MLGraphBuilder, both: MLOperand, starts: MLOperand, last: MLOperand, keys: Any
+def _stored(
+    builder: MLGraphBuilder, past: MLOperand, both: MLOperand, starts: MLOperand
 ) -> MLOperand:
-    """Return a cache with its new keys in their places, out of the old keys with the new behind.
+    """Write the new keys into the cache, which an engine may do in place.
 
     Args:
         builder: The builder.
+        past: The old keys, [batch, heads, keys, size].
         both: Old and new keys, [batch, heads, keys + new, size].
         starts: Position of the first new key of each row, int32 [batch].
-        last: Number of new keys - 1, int32 [1].
-        keys: Number of keys of the cache.
     """
-    batch, heads, total, size = both.shape
-    one, zero = (builder.constant(np.full((1, 1), value, np.int32)) for value in (1, 0))
-    ones = builder.expand(one, [1, keys])
-    place, count = builder.cumulative_sum(ones, 1, exclusive=True), builder.reduce_sum(ones)
-    offset = builder.sub(place, builder.reshape(starts, [batch, 1]))
-    is_new = builder.logical_and(
-        builder.greater_or_equal(offset, zero), builder.lesser_or_equal(offset, last)
-    )
-    source = builder.where(is_new, builder.add(offset, count), place)
-    rows = builder.cumulative_sum(builder.expand(one, [1, batch * heads]), 1, exclusive=True)
-    first = builder.mul(rows, builder.add(builder.add(count, last), one))
-    index = builder.add(
-        builder.reshape(first, [batch, heads, 1]), builder.reshape(source, [batch, 1, keys])
-    )
-    flat = builder.reshape(both, [batch * heads * total, size])
-    return builder.gather(flat, index, axis=0)
+    keys, total = past.shape[2], both.shape[2]
+    new = [*both.shape[:2], total - keys, both.shape[3]]
+    return builder.scatter_rows(past, builder.slice(both, [0, 0, keys, 0], new), starts)
 
 
 def _check_positions(session: Session, layout: DecoderLayout) -> None:

@@ -40,6 +40,10 @@ class NodeList(NodeBuilder):
         self._inputs.append(value)
         return MLOperand(self, value)
 
+    def inputs(self) -> dict[str, MLOperand]:
+        """Return the operands of the inputs by name."""
+        return {value.name: MLOperand(self, value) for value in self._inputs}
+
     def add_constant(self, array: Array, data_type: MLOperandDataType, name: str = "") -> MLOperand:
         """Add a constant that shares `array`, make the array read-only, and return its operand."""
         array.flags.writeable = False

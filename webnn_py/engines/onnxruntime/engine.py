@@ -471,6 +471,7 @@ class OnnxRuntimeEngine(HostEngine):
     passes = BLOCKS
     stays_open = True
     has_own_weights = True
+    leaves_states = True
     widen_limit = MAX_WIDENED_BYTES
 
     def __init__(self, *, threads: int | None = None) -> None:

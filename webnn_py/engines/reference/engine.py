@@ -21,7 +21,7 @@ from webnn_py.engines.reference.functions import FUNCTIONS
 from webnn_py.engines.reference.indexing import scatter_rows
 from webnn_py.engines.reference.parts import elementwise
 from webnn_py.ir import Array, Graph, Node, titled
-from webnn_py.memory.overlap import may_overlap, same_place
+from webnn_py.memory.overlap import may_overlap, overlap_each_other, same_place
 from webnn_py.memory.plan import last_uses
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import REGISTRY, Operator
@@ -190,15 +190,19 @@ class ReferenceExecutable(HostExecutable):
 
         They hold the state already: each has its input's memory, or gets a copy of it.
         """
+        targets = [outputs[made] for made in self.in_place]
+        moves = {
+            given: target.strides != inputs[given].strides or not same_place(target, inputs[given])
+            for given, target in zip(self.in_place.values(), targets, strict=True)
+        }
+        others = [array for place, array in enumerate(inputs) if moves.get(place, True)]
+        shared = may_overlap(targets, others), overlap_each_other(targets)
         found = {}
-        for made, given in self.in_place.items():
-            target, source = outputs[made], inputs[given]
-            is_same = target.strides == source.strides and same_place(target, source)
-            others = [x for place, x in enumerate(inputs) if place != given or not is_same]
-            if any(may_overlap([target], others)):
+        for made, target, *overlaps in zip(self.in_place, targets, *shared, strict=True):
+            if any(overlaps):
                 continue
-            if not is_same:
-                np.copyto(target, source)
+            if moves[self.in_place[made]]:
+                np.copyto(target, inputs[self.in_place[made]])
             found[self._outputs[made]] = target
         return found
 
