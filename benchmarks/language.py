@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.async_latency import stall
 from benchmarks.language_models import LENGTH, folder_of
-from benchmarks.language_peers import ORT, OnnxRuntime, Ours, peers
+from benchmarks.language_peers import LLAMA, ORT, OnnxRuntime, Ours, peers
 from benchmarks.language_tokens import resident_mb
 from webnn_py import MLDecoder
 from webnn_py.engines.profile import wait_for_threads
@@ -58,7 +58,7 @@ def steps(
     ids = text(ours[0].decoder.vocabulary, filled)
     for peer in made.values():
         peer.fill(ids)
-    tokens = {key: peer.step() for key, peer in made.items() if key != "llama.cpp"}
+    tokens = {key: peer.step() for key, peer in made.items() if key != LLAMA}
     row["notes"] += [
         f"{name}: {key} takes token {token}, ONNX Runtime {tokens[ORT]}"
         for key, token in tokens.items()

@@ -201,28 +201,29 @@ def _write_genai_config(path: Path, threads: int | None) -> None:
 
 
 class LlamaCpp(Peer):
-    """llama.cpp on the file that SmolLM2 comes from, of 4 bits a weight and more."""
+    """llama.cpp, by xllamacpp, on the file that SmolLM2 comes from: 4 bits a weight and more."""
 
     def __init__(self, threads: int | None) -> None:
-        import llama_cpp
+        import xllamacpp
 
+        options = xllamacpp.CommonParams()
+        options.model.path, options.verbosity = str(package_file()), -1
+        options.n_ctx, options.n_parallel = LENGTH, 1
         count = threads or os.cpu_count() or 1
-        self._llama = llama_cpp.Llama(
-            str(package_file()), n_ctx=LENGTH, n_threads=count, logits_all=False, verbose=False
-        )
-        self._used = 0
+        options.cpuparams.n_threads = options.cpuparams_batch.n_threads = count
+        self._server = xllamacpp.Server(options)
+        self._text: list[int] = []
 
     def fill(self, ids: Sequence[int]) -> None:
-        """Read the tokens."""
-        self._llama.reset()
-        self._llama.eval(list(ids))
-        self._used = len(ids)
+        """Read the tokens into the cache of prompts."""
+        self._text = list(ids)
+        self.step()
 
     def step(self) -> int:
-        """Read a token, and go back."""
-        self._llama.n_tokens = self._used
-        self._llama.eval([5])
-        return int(self._llama.sample(temp=0.0))
+        """Read a token behind the cached text; the library tells the next one as text, so -1."""
+        prompt = {"prompt": [*self._text, 5], "max_tokens": 1, "temperature": 0}
+        self._server.handle_completions({**prompt, "cache_prompt": True})
+        return -1
 
 
 def peers(

@@ -28,7 +28,7 @@ DISTRIBUTIONS = {"PIL": "pillow", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-l
 OPTIONAL = {
     "webnn_py": {"IPython", "PIL", "rich", "onnx", "onnxruntime", "openvino", "wgpudawn"},
     "samples": {"torch", "rapidocr"},
-    "benchmarks": {"gguf", "llama_cpp", "onnxruntime_genai", "torch", "webnn", "wonnx"},
+    "benchmarks": {"gguf", "onnxruntime_genai", "torch", "webnn", "wonnx", "xllamacpp"},
 }
 
 WITHOUT = """
