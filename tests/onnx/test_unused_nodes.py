@@ -18,7 +18,7 @@ from webnn_py.onnx import load
 node = helper.make_node
 X = np.asarray([-1, 2], np.float32)
 ODD = [
-    node("NonZero", ["x"], ["i"], name="contents"),
+    node("Unique", ["x"], ["i"], name="contents"),
     node("NoSuchOperator", ["i"], ["j"], name="unknown"),
     node("Abs", ["j"], ["k"], name="behind"),
     node("Unique", ["x"], ["r"], name="noise"),
@@ -59,7 +59,7 @@ def test_nodes_that_no_output_needs_are_not_mapped(cpu: MLContext) -> None:
     made.graph.output.append(onnx.ValueInfoProto(name="k"))
     with pytest.raises(NotSupportedError) as refused:
         load(made, cpu)
-    assert "NonZero [contents]" in str(refused.value)
+    assert "Unique [contents]" in str(refused.value)
     assert "NoSuchOperator [unknown]" in str(refused.value)
     assert "noise" not in str(refused.value)
 
@@ -110,7 +110,7 @@ def test_loops(cpu: MLContext) -> None:
         [
             *renamed("b", "v"),
             node("Add", ["v", "v"], ["w"]),
-            node("NonZero", ["lost"], ["more"]),
+            node("Unique", ["lost"], ["more"]),
             node("Identity", ["go"], ["on"]),
         ],
         ["i", "go", "v", "lost"],
@@ -148,7 +148,7 @@ def test_scans(cpu: MLContext, opset: int) -> None:
             *renamed("b", "row"),
             node("Add", ["v", "row"], ["w"]),
             node("Identity", ["w"], ["s"]),
-            node("NonZero", ["lost"], ["more"]),
+            node("Unique", ["lost"], ["more"]),
         ],
         ["v", "lost", "row"],
         ["w", "more", "s", "br"],
@@ -207,7 +207,7 @@ def test_functions(cpu: MLContext) -> None:
         <domain: "own", opset_import: ["" : 20, "own" : 1]>
         outer (a) => (r, s) {
             r, t = own.inner (a)
-            s = NonZero (t)
+            s = Unique (t)
         }
         <domain: "own", opset_import: ["" : 18]>
         inner (a) => (r, s) {

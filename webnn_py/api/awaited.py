@@ -25,7 +25,9 @@ from webnn_py.api.runs import (
 from webnn_py.api.session import Session, session_of
 from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.api.signature import Arguments, Signature
-from webnn_py.core.errors import ContextLostError
+from webnn_py.api.staged_graph import StagedGraph, Steps
+from webnn_py.core import convert
+from webnn_py.core.errors import ContextLostError, DataError, NotSupportedError
 from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.open_dims import check_name
@@ -144,6 +146,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         try:
             session = self._session
             waits = () if isinstance(sync, tuple) and not sync else points(sync)
+            if isinstance(graph, StagedGraph):
+                return self._compute_stages(graph, inputs, outputs, waits)
             compiled = compiled_of(graph)
             executables = compiled.check_usable(session)
             signature, sizes = compiled.fixed(inputs)
@@ -163,6 +167,31 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             return promising(run, given, waits) if waits else run
         except Exception as error:
             return raised(error)
+
+    def _compute_stages(
+        self, graph: StagedGraph, inputs: Any, outputs: Any, waits: Points
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Run a graph whose stages follow from each other's results, one after another."""
+        if waits or self._batching is not None:
+            what = "sync" if waits else "batch"
+            raise NotSupportedError(
+                f"option {what!r}: results of this graph decide sizes of its tensors, so that it"
+                f" runs in parts; leave out `{what}`"
+            )
+        copied = {
+            name: value.copy() if isinstance(value, np.ndarray) else value
+            for name, value in convert.mapping(inputs, "inputs", DataError).items()
+        }
+        return self._awaited_stages(graph.steps(copied, outputs))
+
+    async def _awaited_stages(self, steps: Steps) -> dict[str, Any]:
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self.compute(*step))
+        except StopIteration as end:
+            results: dict[str, Any] = end.value
+            return results
 
     def _given(
         self,
@@ -280,6 +309,7 @@ for _called in (
     computed,
     finished,
     raised,
+    MLAwaitedExecution._awaited_stages,
     MLAwaitedExecution._joined,
     MLAwaitedExecution._compile_first,
 ):

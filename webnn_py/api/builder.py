@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from webnn_py.api.graph_recorder import SessionNodes
 from webnn_py.api.session import session_of
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes, open_dims
+from webnn_py.core.dimensions import MLDimension
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError, prefix_errors
 from webnn_py.core.messages import Suggesting, shown
@@ -233,6 +235,23 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
 def recorded(builder: MLGraphBuilder, outputs: Mapping[str, MLOperand]) -> Graph:
     """Return the uncompiled graph that computes `outputs`; raise as `build_sync` does."""
     return builder._nodes.finish(outputs)
+
+
+def declare_size(builder: MLGraphBuilder, name: str, low: int, high: int) -> MLDimension:
+    """Declare an open size of inputs to come, which has the name alone or with a number behind it.
+
+    Args:
+        builder: The builder.
+        name: The name.
+        low: Its lowest value.
+        high: Its highest value.
+    """
+    sizes = builder._nodes.sizes
+    numbers = itertools.count(2)
+    unique = name
+    while unique in sizes.symbols:
+        unique = f"{name}_{next(numbers)}"
+    return sizes.declare(unique, low, high)
 
 
 def check_made_by(builder: MLGraphBuilder, operand: MLOperand, name: str) -> None:

@@ -253,7 +253,11 @@ class CompiledOwner:
     """Base class of MLGraph, with a reference to its CompiledGraph."""
 
     def __init__(self, compiled: CompiledGraph) -> None:
-        self._compiled = compiled
+        self._whole = compiled
+
+    @property
+    def _compiled(self) -> CompiledGraph:
+        return self._whole
 
 
 def compiled_of(graph: object) -> CompiledGraph:
@@ -261,6 +265,7 @@ def compiled_of(graph: object) -> CompiledGraph:
 
     Raises:
         ValidationError: `graph` is not an MLGraph.
+        NotSupportedError: It is one whose sizes are not known before it runs.
     """
     if not isinstance(graph, CompiledOwner):
         raise ValidationError(f"graph: got {shown(graph)}, expected an MLGraph")

@@ -14,6 +14,7 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.runs import Memory, ordered_operation
 from webnn_py.api.session import Session, session_of
 from webnn_py.api.signature import Arguments
+from webnn_py.api.staged_graph import StagedGraph, Steps
 from webnn_py.core import convert
 from webnn_py.core.completion import (
     Cancellation,
@@ -116,6 +117,8 @@ class MLExecution(Unpicklable, Suggesting):
                 "MLAwaitedExecution, a worker thread, or MLExecution(context, allow_blocking=True)",
             )
         session = self._session
+        if isinstance(graph, StagedGraph):
+            return self._compute_stages(graph.steps(inputs, outputs))
         compiled = compiled_of(graph)
         signature, sizes = compiled.fixed(inputs)
         # The engine of a CPU context makes no others; a check here would dominate the call.
@@ -132,6 +135,15 @@ class MLExecution(Unpicklable, Suggesting):
         else:
             executable.run(given.inputs, given.outputs)
         return given.results(given.outputs)
+
+    def _compute_stages(self, steps: Steps) -> dict[str, np.ndarray[Any, Any]]:
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self.compute(*step))
+        except StopIteration as end:
+            results: dict[str, Any] = end.value
+            return results
 
     def _run_in_order(self, given: Arguments, run: Run, memory: Memory) -> None:
         check_interrupts_nothing("MLExecution.compute")

@@ -36,6 +36,7 @@ def load(
     input_shapes: InputShapes | None = None,
     *,
     constants: Mapping[str, Any] | None = None,
+    bounds: Mapping[str, int] | None = None,
     progress: BuildProgress | None = None,
 ) -> MLGraph:
     """Build a graph from an ONNX model.
@@ -53,6 +54,8 @@ def load(
             name. Within a shape, -1 or the name of a size leaves a dimension open.
         constants: Arrays by input name, for inputs whose contents never change, such as a sampling
             rate that selects a branch. The graph has no such inputs.
+        bounds: Highest sizes by node name, for nodes whose contents decide a size, such as NonZero,
+            Range or TopK. A run that exceeds one is a DataError.
         progress: The same as of `MLGraphBuilder.build_sync`.
 
     Raises:
@@ -87,7 +90,8 @@ def load(
     shapes = {} if input_shapes is None else convert.mapping(input_shapes, "onnx: input_shapes")
     model = importing.Model(path_or_model)
     known = {} if constants is None else convert.mapping(constants, "onnx: constants")
-    graph: MLGraph = with_progress(progress, importing.built, ctx, model, shapes, known)
+    highest = {} if bounds is None else convert.mapping(bounds, "onnx: bounds")
+    graph: MLGraph = with_progress(progress, importing.built, ctx, model, shapes, known, highest)
     return graph
 
 

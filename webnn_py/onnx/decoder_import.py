@@ -77,7 +77,7 @@ def loaded(source: Any, ctx: MLContext, length: int, slots: int) -> MLDecoder:
     for name, _ in ends.caches:
         heads, _, size = ends.inputs[name][1:]
         shapes[name] = [BATCH, heads, KEYS, size]  # type: ignore[list-item]
-    builder, made = imported(ctx, model, shapes, ends.constants)
+    builder, made, _ = imported(ctx, model, shapes, ends.constants)
     found = outputs(builder, made)
     logits = found[ends.logits]
     if len(logits.shape) != 3:

@@ -10,13 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 
-from webnn_py.api.builder import MLGraphBuilder, contents_of
-from webnn_py.core.dimensions import is_dimension, symbols_of
+from webnn_py.api.builder import MLGraphBuilder, contents_of, declare_size
+from webnn_py.core.dimensions import MLDimension, is_dimension, is_open, symbols_of
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.core.errors import ValidationError
+from webnn_py.core.polynomials import MAX_DIMENSION
+from webnn_py.onnx.data_sizes import DataSize, DataSizes
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     Array,
+    NarrowerError,
     Share,
     Tensor,
     narrowing,
@@ -58,19 +61,29 @@ class Emitter:
     Args:
         builder: The builder that receives the nodes.
         narrows: Whether an undecided comparison of open sizes raises a NarrowerError.
+        data_sizes: Collects the sizes that contents of tensors decide; None if the graph cannot
+            have any.
 
     Attributes:
         label: The label of the next nodes.
         outputs: For each output of the ONNX node under import, whether something reads it.
     """
 
-    def __init__(self, builder: MLGraphBuilder, narrows: bool = False) -> None:
+    def __init__(
+        self,
+        builder: MLGraphBuilder,
+        narrows: bool = False,
+        data_sizes: DataSizes | None = None,
+    ) -> None:
         self._narrows = narrows
+        self._data_sizes = data_sizes
         self.builder = builder
         self.label = ""
         self.outputs: list[bool] = []
         self._made = 0
         self._inputs: dict[str, int] = {}
+        self._numbers: dict[MLOperand, Tensor] = {}
+        self._parts: dict[MLOperand, Sequence[Tensor]] = {}
         self._shared: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -131,17 +144,38 @@ class Emitter:
             kind = _kind(name, like)
             if isinstance(made, list):
                 return [wrap(one, kind, inputs, open_sizes) for one in made]
+            self._trace(name, made, tensors)
             return wrap(made, kind, inputs, open_sizes)
 
         return emit
+
+    def _trace(self, name: str, made: MLOperand, tensors: Sequence[Tensor]) -> None:
+        """Record the numbers that operators move into a list, as sizes may follow from them."""
+        if self.has_data_sizes and made.data_type in ("int32", "int64") and made.rank <= 1:
+            if name in ("cast", "identity", "reshape") and made.shape in ((), (1,)):
+                self._numbers[made] = self._number_of(tensors[0])
+            elif name == "concat":
+                self._parts[made] = tensors
+
+    def _number_of(self, tensor: Tensor) -> Tensor:
+        """Return the tensor whose one number another one holds, too."""
+        return tensor if tensor.operand is None else self._numbers.get(tensor.operand, tensor)
 
     def _call(self, method: Callable[[], Any]) -> Any:
         """Call a builder's method; where the importer can narrow open sizes, ask it to."""
         if self._narrows:
             # Where no constraint helps, sizes decide when the graph runs.
-            with contextlib.suppress(ValidationError), narrowing():
-                return method()
+            try:
+                with contextlib.suppress(ValidationError), narrowing():
+                    return method()
+            except NarrowerError as error:
+                if self.may_narrow(error):
+                    raise
         return method()
+
+    def may_narrow(self, error: NarrowerError) -> bool:
+        """Whether bounds that users see may be narrower: not for sizes that contents decide."""
+        return self._data_sizes is None or not self._data_sizes.has_any(error.names)
 
     def _argument(self, value: Any, first: Tensor) -> Any:
         if isinstance(value, Tensor):
@@ -203,6 +237,67 @@ class Emitter:
     def size(self, value: Any) -> Tensor:
         """Return an int64 scalar for a size or index, which may contain open dimensions."""
         return of_sizes(np.asarray(value, object), onnx.TensorProto.INT64)
+
+    @property
+    def has_data_sizes(self) -> bool:
+        """Whether contents of tensors may decide sizes of this graph."""
+        return self._data_sizes is not None
+
+    def can_measure(self, tensor: Tensor) -> bool:
+        """Whether a run may compute sizes from a tensor, as its contents depend on the inputs."""
+        depends = bool(tensor.inputs) or is_open(tensor.shape)
+        return self.has_data_sizes and depends and not tensor.is_known
+
+    def data_size(self, count: Tensor, highest: int = MAX_DIMENSION) -> DataSize:
+        """Add an open dimension whose size a run computes.
+
+        Args:
+            count: The size, one integer.
+            highest: The largest size that the operator accepts.
+        """
+        sizes = self._data_sizes
+        assert sizes is not None
+        number = self.to(self.moved(count, ()), "int64")
+        operand = self.operand(self.identity(number) if number.is_leaf else number)
+
+        def declare(name: str, bound: int) -> tuple[MLDimension, str]:
+            made = declare_size(self.builder, name, 1, min(highest, bound))
+            shape: list[Any] = [made]
+            self.builder.input(f"{made}:size", "uint8", shape)
+            return made, f"{made}:size"
+
+        return sizes.add(self.label, operand, declare)
+
+    def dimension(self, tensor: Tensor, what: str, highest: int = MAX_DIMENSION) -> Any:
+        """Return the contents as one size, which a run of the graph computes if need be.
+
+        Args:
+            tensor: One integer.
+            what: The subject of the error message, such as "its axes".
+            highest: The largest size that the operator accepts.
+
+        Raises:
+            UnmappableError: The contents must be known at import, and are not.
+            BrokenModelError: The tensor has not one element, or it is no integer.
+        """
+        if not self.can_measure(tensor) or tensor.shape not in ((), (1,)):
+            return tensor.dimension(what)
+        number = self._number_of(tensor)
+        return self.once(("size", number), lambda: self.data_size(number, highest)).dimension
+
+    def dimensions(self, tensor: Tensor, what: str) -> list[Any]:
+        """Return the contents as a list of sizes, as `dimension` does for one."""
+        is_list = tensor.rank == 1 and not is_dimension(tensor.shape[0])
+        if not (self.can_measure(tensor) and is_list):
+            return tensor.dimensions(what)
+        if tensor.shape == (1,):
+            number = self._number_of(tensor)
+            return [number.dimension(what) if number.is_known else self.dimension(number, what)]
+        parts = self._parts.get(self.operand(tensor))
+        if parts is None:
+            each = [self.slice(tensor, [i], [1]) for i in range(tensor.shape[0])]
+            parts = self._parts[self.operand(tensor)] = each
+        return [size for part in parts for size in self.dimensions(part, what)]
 
     def places(self, count: int, axis: int = 0, rank: int = 1) -> Tensor:
         """Return the int64 indices 0 to count - 1 along one axis, with size 1 along the others."""

@@ -15,6 +15,7 @@ from webnn_py.core.errors import DataError, MLError, NotSupportedError, Validati
 from webnn_py.core.messages import printable, type_name
 from webnn_py.core.polynomials import TooLargeError
 from webnn_py.onnx import control, folding, function_bodies, schema
+from webnn_py.onnx.data_sizes import DataSizes
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.functions import MAX_NODES, called_by, is_standard
 from webnn_py.onnx.handlers import handler_of
@@ -66,6 +67,7 @@ class Importer:
         no_help: None if the caller cannot narrow the bounds of open dimensions. Else a node that
             needs narrower bounds raises a NarrowerError for the caller to retry. Errors whose
             `args` are in the container become failures, because narrowing did not help.
+        data_sizes: Collects sizes that contents of tensors decide; None to refuse them.
 
     Attributes:
         needed: Names of inputs whose contents some node needs at import.
@@ -73,9 +75,13 @@ class Importer:
     """
 
     def __init__(
-        self, builder: MLGraphBuilder, model: Model, no_help: Container[object] | None = None
+        self,
+        builder: MLGraphBuilder,
+        model: Model,
+        no_help: Container[object] | None = None,
+        data_sizes: DataSizes | None = None,
     ) -> None:
-        self.emitter = Emitter(builder, narrows=no_help is not None)
+        self.emitter = Emitter(builder, narrows=no_help is not None, data_sizes=data_sizes)
         self.model = model
         self._no_help = no_help
         self.needed: set[str] = set()
@@ -262,7 +268,8 @@ class Importer:
             lacking = [Lacking(operator_of(node), name, told(i)) for i in range(len(results))]
             return [a if a is not None else b for a, b in zip(results, lacking, strict=True)]
         except NarrowerError as error:
-            if self._no_help is not None and error.args not in self._no_help:
+            helps = self._no_help is not None and error.args not in self._no_help
+            if helps and self.emitter.may_narrow(error):
                 raise
             self._fail(node, str(error.__cause__))
         except UnmappableError as error:

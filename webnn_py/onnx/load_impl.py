@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from webnn_py.api.builder import MLGraphBuilder, recorded
+from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.graph_compiler import Compiled
 from webnn_py.api.session import session_of
+from webnn_py.api.staged_graph import StagedGraph
 from webnn_py.ir import Graph
+from webnn_py.onnx.data_sizes import DataSize, DataSizes
+from webnn_py.onnx.every_element import with_data_sizes
 from webnn_py.onnx.import_cache import KnownModel
 from webnn_py.onnx.importer import Importer
 from webnn_py.onnx.inputs import Inputs, InputShapes
@@ -28,7 +31,8 @@ def imported(
     model: Model,
     shapes: InputShapes,
     constants: Mapping[str, Any] | None = None,
-) -> tuple[MLGraphBuilder, dict[str, Tensor]]:
+    bounds: Mapping[str, int] | None = None,
+) -> tuple[MLGraphBuilder, dict[str, Tensor], Sequence[DataSize]]:
     """Import a model into a new builder, with bounds of open dimensions that its nodes accept.
 
     Args:
@@ -36,9 +40,10 @@ def imported(
         model: The model.
         shapes: The user's input shapes.
         constants: Arrays by input name that become constants.
+        bounds: Bounds of sizes that contents of tensors decide; None to refuse such sizes.
 
     Returns:
-        The builder, and the tensors of the model's outputs by name.
+        The builder, the tensors of the model's outputs by name, and the sizes that contents decide.
 
     Raises:
         MLError: The same errors as `load`.
@@ -48,8 +53,13 @@ def imported(
     while True:  # every attempt narrows the open sizes, or gives up on one error
         inputs = Inputs(model.inputs, shapes, fewer)
         builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
+        sizes = None if bounds is None else DataSizes(bounds)
         try:
-            return builder, Importer(builder, model, no_help).run(constants, inputs)
+            made = Importer(builder, model, no_help, sizes).run(constants, inputs)
+            if sizes is None:
+                return builder, made, ()
+            sizes.check_bounds()
+            return builder, made, sizes.found
         except NarrowerError as error:
             if any(error.args == one.args for one in fewer):
                 no_help.add(error.args)
@@ -58,7 +68,11 @@ def imported(
 
 
 def built(
-    ctx: MLContext, model: Model, shapes: InputShapes, constants: Mapping[str, Any]
+    ctx: MLContext,
+    model: Model,
+    shapes: InputShapes,
+    constants: Mapping[str, Any],
+    bounds: Mapping[str, int],
 ) -> MLGraph:
     """Build the graph of a model, from the disk cache if an earlier process stored it.
 
@@ -67,13 +81,14 @@ def built(
         model: The model.
         shapes: The user's input shapes.
         constants: Arrays by input name that become constants; with any, the cache is not used.
+        bounds: Bounds of sizes that contents of tensors decide; likewise.
 
     Raises:
         MLError: The same errors as `load`.
     """
     session = session_of(ctx)
     known = KnownModel(model, shapes, session)
-    found = None if constants else known.load()
+    found = None if constants or bounds else known.load()
     if found is not None:
         recipe, optimized = found
         return MLGraph(
@@ -88,8 +103,10 @@ def built(
         rewritten[:] = [listing.graph]
         return listing, executable
 
-    builder, made = imported(ctx, model, shapes, constants)
-    recipe = recorded(builder, outputs(builder, made))
+    builder, made, sizes = imported(ctx, model, shapes, constants, bounds)
+    recipe, counted = with_data_sizes(builder, outputs(builder, made), sizes)
+    if counted:
+        return StagedGraph(session, recipe, counted)
     shares = bool(constants) or not known.is_cached  # an entry needs what passes compute
     graph = MLGraph(CompiledGraph(session, recipe, compile, shares))
     for optimized in () if constants else rewritten:  # empty if dimensions are open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -93,6 +93,7 @@ class NarrowerError(Exception):
         multiple: Name of a size, and the number of which it must be a multiple.
         likely: Pairs of names, one of which must be equal; sizes at the same axis are likely.
         follows: Name of a size, and the sum of other sizes that it must equal.
+        names: Names of all sizes in the question that the constraint decides.
     """
 
     def __init__(
@@ -102,10 +103,12 @@ class NarrowerError(Exception):
         multiple: tuple[str, int] | None = None,
         likely: Sequence[tuple[str, str]] = (),
         follows: tuple[str, str] | None = None,
+        names: Collection[str] = (),
     ) -> None:
         super().__init__(bounds or same or multiple or tuple(likely) or follows)
         self.bounds, self.same, self.multiple, self.likely = bounds, same, multiple, likely
         self.follows = follows
+        self.names = names
 
 
 @contextmanager
@@ -130,7 +133,8 @@ def narrowing() -> Iterator[None]:
             follows = find_sum(asked[0]) if rest else None
             if rest and not follows:
                 raise
-            raise NarrowerError(bounds, same, multiple, likely, follows) from error
+            names = asked[0][1].symbols
+            raise NarrowerError(bounds, same, multiple, likely, follows, names) from error
 
 
 class BrokenModelError(MLError, ValueError):
@@ -183,6 +187,11 @@ class Tensor:
     def is_leaf(self) -> bool:
         """Whether it is an input or a constant, which cannot be a graph's output directly."""
         return self.is_input or self.array is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its contents are constant or follow from open dimensions alone."""
+        return self.array is not None or self.sizes is not None
 
     @property
     def rank(self) -> int:

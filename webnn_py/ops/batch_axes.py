@@ -128,7 +128,7 @@ def batch_axes(recipe: Graph, name: str) -> BatchAxes:
     axes: dict[Value, Axis] = dict.fromkeys(recipe.constants)
     for value in recipe.inputs:
         try:
-            axes[value] = _axis_of(value, size)
+            axes[value] = axis_of(value, size)
         except MixedError:
             raise ValidationError(
                 f"input {shown(value.name)}: computes of {value} cannot be joined along"
@@ -137,7 +137,7 @@ def batch_axes(recipe: Graph, name: str) -> BatchAxes:
             ) from None
     for node in checkpoints(recipe.nodes):
         try:
-            axes.update(zip(node.outputs, _results(node, axes, size), strict=True))
+            axes.update(zip(node.outputs, result_axes(node, axes, size), strict=True))
         except MixedError:
             raise ValidationError(
                 f"{titled(node.op, node.label)}: computes cannot be joined along {name!r}, as the"
@@ -155,7 +155,17 @@ def _described(node: Node) -> str:
     return f"{operands} -> {results}"
 
 
-def _results(node: Node, axes: Mapping[Value, Axis], size: MLDimension) -> list[Axis]:
+def result_axes(node: Node, axes: Mapping[Value, Axis], size: MLDimension) -> list[Axis]:
+    """Return the batch axis of each output of a node.
+
+    Args:
+        node: The node.
+        axes: The batch axes of its operands.
+        size: The open dimension.
+
+    Raises:
+        MixedError: The operator mixes elements along the dimension.
+    """
     sized = _depends([*node.attrs.values()], size)
     if not sized and all(axes[value] is None for value in node.operands):
         return [None] * len(node.outputs)
@@ -167,7 +177,7 @@ def _results(node: Node, axes: Mapping[Value, Axis], size: MLDimension) -> list[
         first if v.rank == node.outputs[0].rank else first + 1 for v in node.outputs
     ]
     # Check each rule's answer: the batch axis must be the one whose size depends on the dimension.
-    if any(_axis_of(v, size) != axis for v, axis in zip(node.outputs, results, strict=True)):
+    if any(axis_of(v, size) != axis for v, axis in zip(node.outputs, results, strict=True)):
         raise MixedError
     return results
 
@@ -182,8 +192,12 @@ def _depends(options: Sequence[Any], size: MLDimension) -> bool:
     return bool(set(size.names) & symbols_of(options).keys())
 
 
-def _axis_of(value: Value, size: MLDimension) -> Axis:
-    """Return the one axis whose size is a multiple of `size`; raise if several depend on it."""
+def axis_of(value: Value, size: MLDimension) -> Axis:
+    """Return the one axis whose size is a multiple of `size`.
+
+    Raises:
+        MixedError: Several depend on it, or one is no multiple.
+    """
     found = [axis for axis, along in enumerate(value.shape) if _depends([along], size)]
     if not found:
         return None
@@ -379,14 +393,14 @@ def _expand(node: NodeAxes) -> int:
     if node.axis("input") is not None:
         return node.broadcast_axis
     # The batch axis is new: the input repeats along it.
-    return _require_unmixed(_axis_of(node.output, node.size))
+    return _require_unmixed(axis_of(node.output, node.size))
 
 
 @rule("reshape")
 def _reshape(node: NodeAxes) -> int:
     """Require equal element counts before the axis, so that rows of input and output agree."""
     before = _require_unmixed(node.axis("input"))
-    after = _require_unmixed(_axis_of(node.output, node.size))
+    after = _require_unmixed(axis_of(node.output, node.size))
     source = node.operand("input").shape
     if math.prod(source[:before]) != math.prod(node.output.shape[:after]):
         raise MixedError

@@ -22,7 +22,7 @@ def unsupported(tmp_path: Path) -> str:
     """Three nodes that WebNN does not have."""
     path = tmp_path / "unsupported.onnx"
     nodes = [
-        helper.make_node("NonZero", ["x"], ["n"], name="first"),
+        helper.make_node("Unique", ["x"], ["n"], name="first"),
         helper.make_node("Optional", ["x"], ["d"], name="second"),
         helper.make_node("Optional", ["x"], ["e"], name="third"),
     ]
@@ -48,13 +48,13 @@ def test_all_that_is_not_supported_is_listed(
     (verdict,) = told(capsys, "check", unsupported, "--device", "cpu", status=1)["devices"]
     assert verdict["supported"] is False
     assert verdict["reasons"] == [
-        "NonZero [first]: the shape of its result depends on contents",
+        "Unique [first]: the shape of its result depends on contents",
         "Optional [second, third]: WebNN has no optional values",
     ]
     assert main(["check", unsupported, "--device", "cpu"]) == 1
     assert "Optional [second, third]" in capsys.readouterr().out
     said = refused(capsys, "run", unsupported)
-    assert "NonZero [first]" in said
+    assert "Unique [first]" in said
     assert "(and 1 more: `webnn-py check` lists all)" in said
 
 

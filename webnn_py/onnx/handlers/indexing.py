@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_dimension
-from webnn_py.onnx.emitter import BOOL, Emitter
+from webnn_py.core.dimensions import is_dimension, span
+from webnn_py.onnx.data_sizes import Choice
+from webnn_py.onnx.emitter import BOOL, Emitter, wrap
 from webnn_py.onnx.handlers.reduction import highest, lowest
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import (
@@ -21,6 +22,7 @@ from webnn_py.onnx.tensor import (
     of_array,
     refuse,
 )
+from webnn_py.onnx.unsupported_reasons import reason_of
 
 
 def _indices(g: Emitter, tensor: Tensor) -> Tensor:
@@ -245,7 +247,7 @@ def scatter_nd(
 @handles("OneHot")
 def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Any:
     """Return `values[1]` at each index along a new axis and `values[0]` elsewhere."""
-    count = depth.dimension("depth")
+    count = g.dimension(depth, "depth")
     at = axis_in(axis, indices.rank + 1)
     shape = [*indices.shape[:at], 1, *indices.shape[at:]]
     kind = "float32" if indices.is_float else "int64"
@@ -260,10 +262,53 @@ def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis:
     return g.where(g.equal(numbers, row), on, off)
 
 
+def _chosen(g: Emitter, mask: Tensor) -> Choice:
+    """Return the elements of a mask that are not 0, whose number is an open dimension."""
+    total = math.prod(mask.shape)
+    flat = g.reshape(mask, [total])
+    running = g.cumulative_sum(g.to(flat, "int64"), 0)
+    size = g.data_size(g.slice(running, [total - 1], [1]), span(total)[1])
+    everything = g.places(total)
+    if everything.array is not None:  # whoever computes all elements needs a node to replace
+        everything = g.identity(everything)
+    # Place each chosen number by its rank, and all others behind the end.
+    rank = g.sub(running, g.array(np.asarray(1)))
+    target = g.where(flat, rank, g.size(total))
+    spare = g.expand(g.array(np.zeros(1, np.int64)), [total + 1])
+    packed = g.scatter_elements(spare, target, everything, axis=0)
+    chosen = g.slice(packed, [0], [size.dimension])
+    rows, rest = [], chosen
+    for i in range(1, mask.rank):
+        stride = g.size(math.prod(mask.shape[i:]))
+        whole = g.div(rest, stride)
+        rows.append(whole)
+        rest = g.sub(rest, g.mul(whole, stride))
+    rows = [g.reshape(row, [1, size.dimension]) for row in [*rows, rest]]
+    places = g.concat(rows, 0) if len(rows) > 1 else rows[0]
+    parts = (g.identity(mask), chosen, places, everything)
+    size.choice = made = Choice(*map(g.operand, parts))
+    return made
+
+
+@handles("NonZero")
+def non_zero(g: Emitter, x: Tensor) -> Any:
+    """Return the coordinates of the elements that are not 0, [rank, count]."""
+    if not (g.can_measure(x) and x.rank):
+        x.known("what is not 0")
+        refuse(reason_of("NonZero"))
+    choice = g.once(("chosen", g.operand(x)), lambda: _chosen(g, g.to(x, "bool")))
+    return wrap(choice.places, None, x.inputs, x.open_sizes)
+
+
 @handles("Compress")
 def compress(g: Emitter, x: Tensor, condition: Tensor, *, axis: int | None = None) -> Any:
-    """Select the slices whose element of a constant condition is true."""
+    """Select the slices whose element of the condition is true."""
     check_rank(1, condition=condition)
+    if g.can_measure(condition):
+        if axis is None:
+            x, axis = g.reshape(x, [math.prod(x.shape)]), 0
+        choice = g.once(("chosen", g.operand(condition)), lambda: _chosen(g, condition))
+        return g.gather(x, wrap(choice.chosen, None, condition.inputs), axis=x.axis(axis))
     places = np.flatnonzero(condition.known("condition"))
     if not len(places):
         refuse("WebNN has no tensors without elements")

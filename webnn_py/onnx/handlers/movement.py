@@ -51,7 +51,7 @@ def _reshaped(shape: Sequence[int], target: Sequence[int], allowzero: int) -> li
 @handles("Reshape", since=5)
 def reshape(g: Emitter, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Any:
     """Reshape a tensor; 0 copies a size unless `allowzero` is set, -1 stands for the rest."""
-    return g.reshape(x, _reshaped(x.shape, shape.dimensions("shape"), allowzero))
+    return g.reshape(x, _reshaped(x.shape, g.dimensions(shape, "shape"), allowzero))
 
 
 @handles("Reshape")
@@ -178,7 +178,8 @@ def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = N
 @handles("Expand")
 def expand(g: Emitter, x: Tensor, shape: Tensor) -> Any:
     """Broadcast `x` with a shape."""
-    return g.expand(x, list(broadcast(x.shape, shape.dimensions("shape"), ("x", "shape"))))
+    target = broadcast(x.shape, g.dimensions(shape, "shape"), ("x", "shape"))
+    return x if target == x.shape else g.expand(x, list(target))
 
 
 @handles("ConstantOfShape")
@@ -187,7 +188,7 @@ def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
     number = np.zeros(1, np.float32) if value is None else value
     if number.size != 1:
         raise BrokenModelError(f"its value has shape {list(number.shape)}, expected one element")
-    filled, sizes = of_array(number.reshape(())), shape.dimensions("shape")
+    filled, sizes = of_array(number.reshape(())), g.dimensions(shape, "shape")
     return without_elements(filled.elem, sizes) if 0 in sizes else g.expand(filled, sizes)
 
 
@@ -198,19 +199,33 @@ def range_(g: Emitter, start: Tensor, limit: Tensor, delta: Tensor, *, stash_typ
     known = [one.number(name) for name, one in ends.items() if one.array is not None]
     if not all(float(number).is_integer() for number in known):
         refuse("a range of numbers that are no integers")
-    first, last = start.dimension("start"), limit.dimension("limit")
     step = delta.integer("delta")
     if not step:
         raise BrokenModelError("its delta is 0")
-    over = last - first if step > 0 else first - last
-    numbers = g.mul(g.places((over + abs(step) - 1) // abs(step)), g.size(step))
+    if g.can_measure(limit):
+        first = start.dimension("start")
+        count = g.once(("steps", limit, first, step), lambda: _steps_to(g, limit, first, step))
+    else:
+        first, last = start.dimension("start"), limit.dimension("limit")
+        over = last - first if step > 0 else first - last
+        count = (over + abs(step) - 1) // abs(step)
+    numbers = g.mul(g.places(count), g.size(step))
     return g.to(g.add(numbers, g.size(first)), start.data_type)
+
+
+def _steps_to(g: Emitter, limit: Tensor, first: Any, step: int) -> Any:
+    """Return the number of steps to a limit that a run computes, an open dimension."""
+    end = g.to(g.ceil(limit) if step > 0 else g.floor(limit), "int64") if limit.is_float else limit
+    end = g.to(g.moved(end, ()), "int64")
+    over = g.sub(end, g.size(first)) if step > 0 else g.sub(g.size(first), end)
+    steps = g.div(g.add(over, g.size(abs(step) - 1)), g.size(abs(step)))
+    return g.data_size(g.max(steps, g.size(0))).dimension
 
 
 @handles("Tile", since=6)
 def tile(g: Emitter, x: Tensor, repeats: Tensor) -> Any:
     """Repeat a tensor along each axis."""
-    return g.tile(x, repeats.dimensions("repeats"))
+    return g.tile(x, g.dimensions(repeats, "repeats"))
 
 
 @handles("Tile")

@@ -27,7 +27,8 @@ def top_k(
     g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
     """Return the k greatest or least elements along an axis, in order, and their positions."""
-    return _top(g, x, k.dimension("k"), axis, largest)
+    count = g.dimension(k, "k", span(x.shape[x.axis(axis)])[1])
+    return _top(g, x, count, axis, largest)
 
 
 @handles("TopK")

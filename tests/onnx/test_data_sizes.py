@@ -1,0 +1,322 @@
+"""Sizes that contents of tensors decide: the graphs give ONNX Runtime's outputs on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from webnn_py import (
+    DataError,
+    MLAwaitedExecution,
+    MLContext,
+    MLExecution,
+    MLGraph,
+    MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
+    ml,
+)
+from webnn_py.onnx import add_to, load
+
+Feeds = Mapping[str, Any]
+
+CHOSEN = """
+    g (float[n, 3] x) => (int64[r, k] places, float[k] values) {
+        places = NonZero (x)
+        rows = Transpose <perm = [1, 0]> (places)
+        found = GatherND (x, rows)
+        values = Neg (found)
+    }"""
+FIRST = """
+    g (float[2, n] x, int64[1] k) => (float[2, m] values, int64[2, m] places) {
+        values, places = TopK (x, k)
+    }"""
+COUNTED = """
+    g (int64[n] x) => (int64[m] y) {
+        first = Constant <value_int = 3> ()
+        step = Constant <value_int = 2> ()
+        total = ReduceSum <keepdims = 0> (x)
+        y = Range (first, total, step)
+    }"""
+FRACTIONS = """
+    g (float[n] x) => (float[m] y) {
+        first = Constant <value_float = 0.0> ()
+        step = Constant <value_float = 1.0> ()
+        total = ReduceSum <keepdims = 0> (x)
+        numbers = Range (first, total, step)
+        y = Mul (numbers, numbers)
+    }"""
+COMPRESSED = """
+    g (float[n, 4] x, bool[n] keep) => (float[m, 4] y) {
+        kept = Compress <axis = 0> (x, keep)
+        y = Exp (kept)
+    }"""
+SHAPED = """
+    g (float[2, 1] x, int64 count) => (float[m, 2, c] y) {
+        axes = Constant <value_ints = [0]> ()
+        two = Constant <value_ints = [2]> ()
+        wide = Unsqueeze (count, axes)
+        shape = Concat <axis = 0> (wide, two, wide)
+        y = Expand (x, shape)
+    }"""
+TWICE = """
+    g (float[n] x) => (float[m] y, float[k] z) {
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        total = ReduceSum <keepdims = 0> (x)
+        count = Cast <to = 7> (total)
+        numbers = Range (zero, count, one)
+        y = Cast <to = 1> (numbers)
+        odd = Sin (y)
+        half = Constant <value_float = 0.5> ()
+        large = Greater (odd, half)
+        z = Compress (y, large)
+    }"""
+MASKED = """
+    g (float[n, 3] x, float[n, 3] other) => (float[n, 3] y) {
+        zero = Constant <value_float = 0.0> ()
+        start = Constant <value_ints = [0]> ()
+        first = Constant <value_int = 0> ()
+        mask = Greater (x, zero)
+        places = NonZero (mask)
+        rows = Transpose <perm = [1, 0]> (places)
+        chosen = GatherND (x, rows)
+        roots = Sqrt (chosen)
+        shape = Shape (other)
+        again = Expand (mask, shape)
+        places_again = NonZero (again)
+        rows_again = Transpose <perm = [1, 0]> (places_again)
+        sizes = Shape (rows_again)
+        count = Gather (sizes, first)
+        end = Unsqueeze (count, start)
+        updates = Slice (roots, start, end, start)
+        y = ScatterND (other, rows_again, updates)
+    }"""
+GRID = """
+    g (float[n, 3] x) => (float[n, 3] y) {
+        zero = Constant <value_float = 0.0> ()
+        mask = Less (x, zero)
+        places = NonZero (mask)
+        rows = Transpose <perm = [1, 0]> (places)
+        chosen = GatherND (x, rows)
+        axes = Constant <value_ints = [1]> ()
+        wide = Unsqueeze (chosen, axes)
+        pads = Constant <value_ints = [0, 1, 0, 1]> ()
+        padded = Pad (wide, pads)
+        first = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        sizes = Shape (padded)
+        count = Gather (sizes, first)
+        numbers = Range (first, count, one)
+        column = Unsqueeze (numbers, axes)
+        two = Constant <value_ints = [2]> ()
+        column_shape = Shape (column)
+        twos = Expand (two, column_shape)
+        grid = Concat <axis = -1> (column, twos)
+        negated = Neg (chosen)
+        filled = ScatterND (padded, grid, negated)
+        powers = Exp (filled)
+        updates = ReduceSum <keepdims = 0> (powers, axes)
+        y = ScatterND (x, rows, updates)
+    }"""
+NUMBERED = """
+    g (float[n] x) => (float[n] y) {
+        zero = Constant <value_float = 0.0> ()
+        first = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        mask = Less (x, zero)
+        places = NonZero (mask)
+        rows = Transpose <perm = [1, 0]> (places)
+        sizes = Shape (rows)
+        count = Gather (sizes, first)
+        numbers = Range (first, count, one)
+        updates = Cast <to = 1> (numbers)
+        y = ScatterND (x, rows, updates)
+    }"""
+rng = np.random.default_rng(7)
+ROWS = rng.normal(size=(5, 3)).astype(np.float32)
+COLUMN = np.float32([-1, 2, -3, -4, 5])
+CASES: dict[str, tuple[str, list[Feeds]]] = {
+    "NonZero": (CHOSEN, [{"x": np.round(ROWS)}, {"x": np.zeros_like(ROWS)}]),
+    "TopK": (FIRST, [{"x": ROWS[:2], "k": np.array([2])}, {"x": ROWS[:2], "k": np.array([3])}]),
+    "Range": (COUNTED, [{"x": np.array([7, 5])}, {"x": np.array([1, 1])}]),
+    "Range of fractions": (FRACTIONS, [{"x": np.float32([2, 1.5])}, {"x": np.float32([0.5])}]),
+    "Compress": (
+        COMPRESSED,
+        [{"x": np.ones((3, 4), np.float32), "keep": np.array([True, False, True])}],
+    ),
+    "Expand": (SHAPED, [{"x": ROWS[:2, :1], "count": np.array(n)} for n in (1, 4)]),
+    "a size that another one decides": (TWICE, [{"x": np.float32([9, 2])}]),
+    "the chosen ones": (
+        MASKED,
+        [{"x": x, "other": -ROWS} for x in (ROWS, np.abs(ROWS), -np.abs(ROWS))],
+    ),
+    "columns of the chosen ones": (GRID, [{"x": ROWS}, {"x": np.abs(ROWS)}]),
+    "numbers of the chosen ones": (NUMBERED, [{"x": COLUMN}]),
+}
+ONE_GRAPH = {"the chosen ones", "columns of the chosen ones"}
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
+
+
+def computed(context: MLContext, graph: MLGraph, feeds: Feeds) -> dict[str, Any]:
+    if context.device_type == "cpu":
+        return MLExecution(context).compute(graph, feeds)
+    return asyncio.run(awaited(context, graph, feeds))
+
+
+async def awaited(context: MLContext, graph: MLGraph, feeds: Feeds) -> dict[str, Any]:
+    return await MLAwaitedExecution(context).compute(graph, feeds)
+
+
+@pytest.fixture(params=["reference", "onnxruntime", "openvino", "gpu"])
+def anywhere(request: pytest.FixtureRequest) -> Iterator[MLContext]:
+    if request.param == "gpu":
+        yield request.getfixturevalue("gpu")
+        return
+    pytest.importorskip(request.param if request.param != "reference" else "onnx")
+    with ml.create_context_sync(device_type="cpu", engine=request.param) as context:
+        yield context
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_those_of_onnx_runtime(case: str, anywhere: MLContext) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    text, runs = CASES[case]
+    made = model_of(text)
+    session = runtime.InferenceSession(made.SerializeToString())
+    graph = load(made, anywhere)
+    for feeds in runs:
+        wanted = dict(zip(graph.outputs, session.run(None, feeds), strict=True))
+        given = {n: a.astype(np.uint8) if a.dtype == np.bool_ else a for n, a in feeds.items()}
+        found = computed(anywhere, graph, given)
+        for name, array in wanted.items():
+            assert found[name].shape == array.shape
+            np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_choice_that_mixes_nothing_needs_no_sizes(case: str, cpu: MLContext) -> None:
+    graph = load(model_of(CASES[case][0]), cpu)
+    if case in ONE_GRAPH:
+        assert {str(size) for shape in graph.inputs.values() for size in shape.shape} == {"n", "3"}
+        assert graph.output_shapes({"n": 5}) == {"y": (5, 3)}
+    else:
+        with pytest.raises(NotSupportedError, match="which decide the sizes of other tensors"):
+            graph.save("unsaved.mlgraph")
+
+
+def test_awaited_results_are_the_same(cpu: MLContext) -> None:
+    text, runs = CASES["NonZero"]
+    graph = load(model_of(text), cpu)
+
+    async def all_at_once() -> list[dict[str, Any]]:
+        execution = MLAwaitedExecution(cpu)
+        return list(await asyncio.gather(*(execution.compute(graph, feeds) for feeds in runs * 3)))
+
+    for feeds, found in zip(runs * 3, asyncio.run(all_at_once()), strict=True):
+        np.testing.assert_array_equal(found["places"], np.nonzero(feeds["x"]))
+
+
+def test_later_changes_of_an_awaited_input_have_no_effect(cpu: MLContext) -> None:
+    graph = load(model_of(CHOSEN), cpu)
+
+    async def changed() -> dict[str, Any]:
+        x = np.float32([[1, 0, 2]])
+        run = MLAwaitedExecution(cpu).compute(graph, {"x": x})
+        x[:] = 0
+        return await run
+
+    np.testing.assert_array_equal(asyncio.run(changed())["values"], [-1, -2])
+
+
+def test_results_go_where_the_caller_says(cpu: MLContext) -> None:
+    graph = load(model_of(CHOSEN), cpu)
+    target = np.zeros(8, np.float32)
+    x = np.float32([[1, 0, 2]])
+    found = MLExecution(cpu).compute(graph, {"x": x}, {"values": target})
+    np.testing.assert_array_equal(target, [-1, -2, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(found["places"], [[0, 0], [0, 2]])
+
+
+def test_a_bound_is_never_exceeded(cpu: MLContext) -> None:
+    graph = load(model_of(COUNTED), cpu, bounds={"y": 4})
+    assert MLExecution(cpu).compute(graph, {"x": np.array([11])})["y"].tolist() == [3, 5, 7, 9]
+    with pytest.raises(DataError, match=r"y: the contents decide a size of 5, expected 1 to 4"):
+        MLExecution(cpu).compute(graph, {"x": np.array([12])})
+    graph = load(model_of(FIRST), cpu, bounds={"values": 100})
+    assert graph.output_shapes({"n": 3, "values": 2})["places"] == (2, 2)
+    with pytest.raises(DataError, match="the contents decide a size of -2, expected 1 to 100"):
+        MLExecution(cpu).compute(graph, {"x": ROWS[:2], "k": np.array([-2])})
+    with pytest.raises(ValidationError):
+        MLExecution(cpu).compute(graph, {"x": ROWS[:2], "k": np.array([9])})
+
+
+def test_a_bound_names_a_node_that_decides_a_size(cpu: MLContext) -> None:
+    with pytest.raises(ValidationError, match=r"node 'z' decide no size; those of y do"):
+        load(model_of(COUNTED), cpu, bounds={"z": 4})
+    with pytest.raises(ValidationError, match=r"bounds\['y'\]: got 0, expected 1 to"):
+        load(model_of(COUNTED), cpu, bounds={"y": 0})
+
+
+NOISE = """
+    g (int64[n] x) => (float[m, 2] y) {
+        first = Constant <value_int = 0> ()
+        step = Constant <value_int = 1> ()
+        total = ReduceSum <keepdims = 0> (x)
+        numbers = Range (first, total, step)
+        axes = Constant <value_ints = [1]> ()
+        column = Unsqueeze (numbers, axes)
+        two = Constant <value_ints = [1, 2]> ()
+        wide = Expand (column, two)
+        like = Cast <to = 1> (wide)
+        noise = RandomNormalLike (like)
+        y = Add (noise, like)
+    }"""
+
+
+def test_noise_may_be_longer_than_a_run_needs(cpu: MLContext) -> None:
+    graph = load(model_of(NOISE), cpu)
+    noise = rng.normal(size=(6, 2)).astype(np.float32)
+    found = MLExecution(cpu).compute(graph, {"x": np.array([4]), "noise:noise": noise})["y"]
+    np.testing.assert_allclose(found, noise[:4] + np.arange(4)[:, None], rtol=1e-6)
+    with pytest.raises(DataError, match=r"'noise:noise': got shape \[6, 2\], and this run needs 7"):
+        MLExecution(cpu).compute(graph, {"x": np.array([7]), "noise:noise": noise})
+
+
+def test_no_elements_where_outputs_need_some_are_an_error(cpu: MLContext) -> None:
+    text = CHOSEN.replace("float[k] values", "float values").replace(
+        "values = Neg", "values = ReduceSum <keepdims = 0>"
+    )
+    graph = load(model_of(text), cpu)
+    with pytest.raises(DataError, match="has no elements, and output 'values' depends on it"):
+        MLExecution(cpu).compute(graph, {"x": np.zeros((2, 3), np.float32)})
+
+
+def test_arguments_are_checked(cpu: MLContext) -> None:
+    graph = load(model_of(COUNTED), cpu)
+    with pytest.raises(DataError, match="unknown input 'z'; this graph has 'x'"):
+        MLExecution(cpu).compute(graph, {"x": np.array([9]), "z": np.array([9])})
+    with pytest.raises(DataError, match="unknown output 'z'; this graph has 'y'"):
+        MLExecution(cpu).compute(graph, {"x": np.array([9])}, {"z": np.array([9])})
+    with pytest.raises(DataError, match="input 'x' is missing"):
+        MLExecution(cpu).compute(graph, {})
+    with pytest.raises(NotSupportedError, match="option 'batch'"):
+        asyncio.run(_batched(cpu, graph))
+
+
+async def _batched(context: MLContext, graph: MLGraph) -> None:
+    await MLAwaitedExecution(context, batch="n").compute(graph, {"x": np.array([9])})
+
+
+def test_a_builder_has_no_sizes_that_contents_decide(cpu: MLContext) -> None:
+    for text in (CHOSEN, FIRST):
+        with pytest.raises(NotSupportedError, match="must be known at import"):
+            add_to(MLGraphBuilder(cpu), model_of(text))

@@ -1,0 +1,256 @@
+"""Graphs with sizes that their own results decide: compiled in stages, presented as one graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.session import Session
+from webnn_py.api.signature import Signature
+from webnn_py.core import convert
+from webnn_py.core.dimensions import MLDimension, symbols_of
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.errors import DataError, NotSupportedError
+from webnn_py.core.messages import shown
+from webnn_py.core.open_dims import evaluated, plain_names
+from webnn_py.ir import Graph, Node, Value, make_graph
+
+Step = tuple[MLGraph, dict[str, Any], dict[str, Any]]
+"""A run of one stage: its graph, its inputs and the user's destinations."""
+Steps = Generator[Step, Mapping[str, Any], dict[str, Any]]
+"""Runs of a graph's stages, in order. It receives the outputs of each, and returns those of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSize:
+    """An open size that a graph computes.
+
+    Attributes:
+        dimension: The size.
+        title: What decides it, for messages.
+        output: The name of the output that holds it, an int64 scalar.
+        carrier: The name of an input that nothing reads, whose shape is the size.
+    """
+
+    dimension: MLDimension
+    title: str
+    output: str
+    carrier: str
+
+    @property
+    def name(self) -> str:
+        """The name of the open dimension."""
+        return self.dimension.names[0]
+
+
+class StagedGraph(MLGraph):
+    """Graph that runs in stages, each of which computes the sizes of those after it.
+
+    Args:
+        session: The session of the context.
+        recipe: The graph as recorded.
+        sizes: The sizes that it computes.
+    """
+
+    def __init__(self, session: Session, recipe: Graph, sizes: Iterable[CountedSize]) -> None:
+        self._counted = {size.name: size for size in sizes}
+        outputs, carriers = (
+            {getattr(size, kind) for size in self._counted.values()}
+            for kind in ("output", "carrier")
+        )
+        self._results = {n: value for n, value in recipe.outputs if n not in outputs}
+        inputs = [value for value in recipe.inputs if value.name not in carriers]
+        public = Signature.of(recipe.replace(inputs=inputs, outputs=self._results.items()))
+        self._inputs, self._outputs = public.public("inputs"), public.public("outputs")
+        self._stages = [
+            MLGraph(CompiledGraph(session, stage)) for stage in _split(recipe, self._counted)
+        ]
+
+    @property
+    def _compiled(self) -> CompiledGraph:
+        """Refuse all that needs a graph whose sizes are known before it runs."""
+        raise NotSupportedError(
+            f"this graph computes {', '.join(map(shown, self._counted))}, which decide the sizes of"
+            " other tensors; only MLExecution.compute and MLAwaitedExecution.compute run it, and it"
+            " cannot be saved"
+        )
+
+    def steps(self, inputs: Any, outputs: Any) -> Steps:
+        """Return the runs of the stages for the arguments of `compute`.
+
+        Raises:
+            DataError: A name, data type or size does not fit.
+        """
+        given = dict(convert.mapping(inputs, "inputs", DataError))
+        targets = {} if outputs is None else convert.mapping(outputs, "outputs", DataError)
+        for kind, names, known in (
+            ("input", given, self._inputs),
+            ("output", targets, self._outputs),
+        ):
+            unknown = [name for name in names if name not in known]
+            if unknown:
+                raise DataError(
+                    f"unknown {kind} {shown(unknown[0])}; this graph has"
+                    f" {', '.join(map(shown, known))}"
+                )
+        values, sizes, made = dict(given), dict[str, int](), dict[str, Any]()
+        for stage in self._stages:
+            if 0 in sizes.values():
+                made.update(self._without_elements(sizes, made))
+                break
+            arguments = {
+                name: self._argument(name, descriptor.shape, values, sizes)
+                for name, descriptor in stage.inputs.items()
+                if name in values or name not in self._inputs
+            }
+            _, solved = stage._compiled.fixed(arguments)
+            sizes.update(solved)
+            written = {name: targets[name] for name in stage.outputs if name in targets}
+            results = yield stage, arguments, written
+            values.update(results)
+            made.update({name: results[name] for name in results if name in self._outputs})
+            for name, size in self._counted.items():
+                if size.output in results:
+                    sizes[name] = self._checked(size, int(results[size.output]))
+        return {name: made[name] for name in self._outputs}
+
+    def _checked(self, size: CountedSize, count: int) -> int:
+        low, high = size.dimension.bounds
+        if count and not low <= count <= high:
+            raise DataError(
+                f"{size.title}: the contents decide a size of {count}, expected {low} to {high};"
+                " load(bounds=...) gave the highest"
+            )
+        return count
+
+    def _argument(
+        self, name: str, shape: tuple[Any, ...], values: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> Any:
+        """Return an input of a stage; what is longer than a size of this run is cut."""
+        counted = [bool(symbols_of([size]).keys() & self._counted.keys()) for size in shape]
+        if name not in values:
+            return np.zeros(evaluated(shape, sizes), np.uint8)
+        value = values[name]
+        if name not in self._inputs or not any(counted) or not isinstance(value, np.ndarray):
+            return value
+        wanted = [
+            evaluated(size, sizes) if is_counted else None
+            for size, is_counted in zip(shape, counted, strict=True)
+        ]
+        if value.ndim == len(shape):
+            for axis, size in enumerate(wanted):
+                if size is not None and value.shape[axis] < size:
+                    raise DataError(
+                        f"input {shown(name)}: got shape {list(value.shape)}, and this run needs"
+                        f" {size} along axis {axis}, which is {shape[axis]}; more is cut"
+                    )
+            value = value[tuple(slice(size) for size in wanted)]
+        return value
+
+    def _without_elements(
+        self, sizes: Mapping[str, int], made: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the missing outputs if they have no elements, as WebNN has no such tensors."""
+        title = next(self._counted[n].title for n, s in sizes.items() if not s)
+        empty = {}
+        for name, value in self._results.items():
+            if name in made:
+                continue
+            known = symbols_of([value.shape]).keys() <= sizes.keys()
+            shape = evaluated(value.shape, sizes) if known else ()
+            if 0 not in shape:
+                raise DataError(
+                    f"{title}: its result has no elements, and output {shown(name)} depends on it;"
+                    " WebNN has no such tensors"
+                )
+            empty[name] = np.empty(shape, DTYPES[value.data_type].numpy)
+        return empty
+
+    def output_shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Return the output shapes for these sizes, with those that the graph computes."""
+        return {name: evaluated(value.shape, sizes) for name, value in self._results.items()}
+
+    def destroy(self) -> None:
+        """Release memory and device objects of all stages."""
+        for stage in self._stages:
+            stage.destroy()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._stages))
+
+    def __repr__(self) -> str:
+        return f"<MLGraph in {len(self._stages)} stages {self._inputs} -> {self._outputs}>"
+
+
+def _split(recipe: Graph, counted: Mapping[str, CountedSize]) -> list[Graph]:
+    """Split a graph into stages: each node is in the first one that knows its sizes."""
+    outputs = dict(recipe.outputs)
+    stages: dict[Value, int] = dict.fromkeys(recipe.constants, 0)
+
+    def of_sizes(*options: object) -> int:
+        names = symbols_of(options).keys() & counted.keys()
+        return max((stages[outputs[counted[name].output]] + 1 for name in names), default=0)
+
+    def of_value(value: Value) -> int:
+        return stages[value] if value in stages else of_sizes(value.shape)  # an input
+
+    nodes: list[list[Node]] = []
+    for node in recipe.nodes:
+        shapes = [value.shape for value in node.outputs]
+        own = of_sizes(*shapes, *node.attrs.values())
+        stage = max([own, *map(of_value, node.operands)])
+        stages.update(dict.fromkeys(node.outputs, stage))
+        while len(nodes) <= stage:
+            nodes.append([])
+        nodes[stage].append(node)
+    crossing: dict[Value, Value] = {}
+    for number, some in enumerate(nodes):
+        for node in some:
+            for value in node.operands:
+                if value in recipe.producers and stages[value] < number and value not in crossing:
+                    name = f"{len(crossing)}:between"
+                    crossing[value] = Value(value.data_type, value.shape, name)
+    return [_stage(recipe, n, some, stages, crossing) for n, some in enumerate(nodes) if some]
+
+
+def _stage(
+    recipe: Graph,
+    number: int,
+    nodes: Iterable[Node],
+    stages: Mapping[Value, int],
+    crossing: Mapping[Value, Value],
+) -> Graph:
+    """Return one stage as a graph: values of earlier stages are inputs."""
+    made: list[Node] = []
+    inputs: dict[Value, None] = {}
+    constants = {}
+    for node in nodes:
+        operands: list[Value | None] = []
+        for value in node.inputs:
+            if value is None or value in recipe.constants:
+                if value is not None:
+                    constants[value] = recipe.constants[value]
+            elif value not in recipe.producers:
+                inputs[value] = None
+            elif stages[value] < number:
+                value = crossing[value]
+                inputs[value] = None
+            operands.append(value)
+        made.append(dataclasses.replace(node, inputs=tuple(operands)))
+    shapes = [value.shape for node in made for value in node.outputs]
+    options = [option for node in made for option in node.attrs.values()]
+    untold = {*symbols_of([*shapes, *options, *(v.shape for v in inputs)])}
+    untold -= set[str]().union(*(plain_names(value.shape) for value in inputs))
+    for value in recipe.inputs:  # inputs that alone tell a size
+        if plain_names(value.shape) & untold:
+            inputs[value] = None
+            untold -= plain_names(value.shape)
+    ends = [(n, v) for n, v in recipe.outputs if stages[v] == number]
+    ends += [(new.name, old) for old, new in crossing.items() if stages[old] == number]
+    return make_graph(inputs, constants, made, ends)

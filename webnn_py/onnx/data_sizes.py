@@ -1,0 +1,110 @@
+"""Sizes that contents of tensors decide, such as the number of elements that are not zero."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from webnn_py.core.convert import unsigned
+from webnn_py.core.dimensions import MLDimension
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown, suggestion
+from webnn_py.core.polynomials import MAX_DIMENSION
+from webnn_py.ops.operand import MLOperand
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The elements of a tensor that a mask chooses, in row-major order.
+
+    Attributes:
+        mask: 0 for each element that is not chosen, in the tensor's shape.
+        chosen: The numbers of the chosen elements, int64 [count].
+        places: The coordinates of the chosen elements, int64 [rank, count].
+        everything: The numbers of all elements, int64 [elements].
+    """
+
+    mask: MLOperand
+    chosen: MLOperand
+    places: MLOperand
+    everything: MLOperand
+
+
+@dataclass(slots=True)
+class DataSize:
+    """An open dimension whose size a run computes.
+
+    Attributes:
+        title: The name of the node that decides it.
+        dimension: The open dimension.
+        carrier: The name of the input whose shape is the size.
+        count: Its value, an int64 scalar.
+        choice: The elements that it counts, if it does.
+    """
+
+    title: str
+    dimension: MLDimension
+    carrier: str
+    count: MLOperand
+    choice: Choice | None = None
+
+
+class DataSizes:
+    """The data-dependent sizes of one model, collected during its import.
+
+    Args:
+        bounds: Their highest values, by the name of the node that decides the size.
+
+    Attributes:
+        found: The sizes, in the order of the model.
+
+    Raises:
+        ValidationError: A bound is no number from 1 on.
+    """
+
+    def __init__(self, bounds: Mapping[str, int]) -> None:
+        self._bounds = {n: unsigned(high, f"onnx: bounds[{n!r}]") for n, high in bounds.items()}
+        for name, high in self._bounds.items():
+            if not 1 <= high <= MAX_DIMENSION:
+                raise ValidationError(
+                    f"onnx: bounds[{name!r}]: got {high}, expected 1 to {MAX_DIMENSION}"
+                )
+        self.found: list[DataSize] = []
+
+    def add(
+        self,
+        title: str,
+        count: MLOperand,
+        declare: Callable[[str, int], tuple[MLDimension, str]],
+    ) -> DataSize:
+        """Add a size.
+
+        Args:
+            title: The name of the node that decides it.
+            count: Its value.
+            declare: Makes the open dimension and its carrier from a name and the highest value.
+        """
+        high = self._bounds.get(title, MAX_DIMENSION)
+        name = re.sub(r"\W+", "_", title).strip("_")
+        made = declare(name if name.isidentifier() else f"size_{name}", high)
+        self.found.append(DataSize(title, *made, count))
+        return self.found[-1]
+
+    def has_any(self, names: Collection[str]) -> bool:
+        """Whether one of these is the name of a size here."""
+        return any(str(size.dimension) in names for size in self.found)
+
+    def check_bounds(self) -> None:
+        """Check that each bound is for a node that decides a size.
+
+        Raises:
+            ValidationError: One is not.
+        """
+        titles = [size.title for size in self.found]
+        for name in self._bounds:
+            if name not in titles:
+                raise ValidationError(
+                    f"onnx: bounds: the contents of node {shown(name)} decide no size; those of"
+                    f" {', '.join(titles) or 'no node'} do{suggestion(str(name), titles)}"
+                )
