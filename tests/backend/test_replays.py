@@ -12,7 +12,16 @@ import pytest
 from tests.backend.tensors import tensor
 from tests.graphs import build
 from tests.internals import engine_of, set_policy
-from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, MLTensor, ValidationError, ml
+from webnn_py import (
+    MLAwaitedExecution,
+    MLContext,
+    MLGraph,
+    MLGraphBuilder,
+    MLOperand,
+    MLTensor,
+    ValidationError,
+    ml,
+)
 from webnn_py.engines.webgpu.runtime.replay import MIN_DISPATCHES, Replays
 
 WIDE = 8
@@ -103,6 +112,40 @@ def test_awaited_reads(context: MLContext, found: list[bool]) -> None:
 
     asyncio.run(main())
     assert all(found[6:])
+
+
+def test_awaited_runs_over_tensors(context: MLContext, found: list[bool]) -> None:
+    graph, execution = turning(context), MLAwaitedExecution(context)
+
+    async def main() -> None:
+        x, y = tensor(context, X), tensor(context, X)
+        for turn in range(12):
+            made: Any = await execution.compute(graph, {"x": x}, {"y": y})
+            assert made["y"] is y
+            np.testing.assert_array_equal(await context.read_tensor_async(y), X + turn + 1)
+            x, y = y, x
+
+    asyncio.run(main())
+    assert found[6:] == [True] * 6
+
+
+def test_awaited_runs_follow_recorded_ones(context: MLContext) -> None:
+    """Dispatches, writes and awaits of the same tensors keep their order."""
+    graph, execution = turning(context), MLAwaitedExecution(context)
+
+    async def main() -> None:
+        x, y = tensor(context, X), tensor(context, X)
+        for turn in range(8):
+            context.write_tensor(x, X * turn)
+            step(context, graph, x, y)
+            await execution.compute(graph, {"x": y}, {"y": x})
+            np.testing.assert_array_equal(await context.read_tensor_async(x), X * turn + 2)
+            cancelled = asyncio.ensure_future(execution.compute(graph, {"x": x}, {"y": y}))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+
+    asyncio.run(main())
 
 
 def test_other_work_between_them(context: MLContext, found: list[bool]) -> None:

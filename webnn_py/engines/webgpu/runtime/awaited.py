@@ -37,17 +37,19 @@ from webnn_py.core.workers import count_as_done
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime.bind_resources import BoundRun, Traffic
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
 from webnn_py.engines.webgpu.runtime.prerecord import (
     RunCommands,
     RunPrerecorder,
+    Source,
     TimeBeforeEnd,
     TimeWhileIdle,
 )
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
-from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping
+from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, DispatchCommands
 from webnn_py.ir import Descriptor
 from webnn_py.memory.host_arrays import aligned_copy
 from webnn_py.memory.overlap import Region, region_of
@@ -65,6 +67,37 @@ class Driver(Enum):
     WORKER_WATCHES = auto()
     LOOP = auto()
     LOOP_AT_ONCE = auto()
+
+
+class RepeatedCommands(RunCommands):
+    """The commands of a run between buffers of the device, which `Replays` may have recorded ahead.
+
+    Args:
+        gpu: The device.
+        run: The run.
+        commands: Its dispatches.
+        recorder: Of the context; the caller of `submit` holds its lock.
+    """
+
+    def __init__(
+        self, gpu: Device, run: BoundRun, commands: DispatchCommands, recorder: Recorder
+    ) -> None:
+        super().__init__(gpu, run, commands.pieces)
+        self._repeated, self._recorder = commands, recorder
+
+    def submit(self, source: Source) -> None:
+        """Submit the commands behind all that the context has recorded."""
+        recorder = self._recorder
+        recorder.batch.repeat(self._repeated)
+        self.fence = self._gpu.staging.fence(recorder.batch.encoder())
+        recorder.submit_batch()
+        self.begun_at = time.monotonic()
+        self._submission = self._gpu.life.submissions
+
+    def record_following(self) -> None:
+        """Record the runs that followed this one last time."""
+        replays = self._recorder.replays
+        replays.record_ahead(replays.take_unread())
 
 
 class AwaitedDeviceRun(AwaitedRun):
@@ -304,14 +337,17 @@ class AwaitedDeviceRun(AwaitedRun):
         # the driver, which may take as long as the work before.
         section = self.cancellation if run.written else contextlib.nullcontext()
         try:
-            if not (recorder.batch.empty or self._driver is Driver.LOOP_AT_ONCE):
+            repeated = self._repeated()
+            if not (repeated or recorder.batch.empty or self._driver is Driver.LOOP_AT_ONCE):
                 recorder.submit_recorded()
-            with gpu.submit_lock, gpu.life, section:
+            recording = recorder.lock if repeated else contextlib.nullcontext()
+            with recording, gpu.submit_lock, gpu.life, section:
                 if run.written:
                     self.cancellation.check()
                 if run.given:
                     run.check_usable()
-                commands = self._commands or self._take_prerecorded() or self._new_commands()
+                commands = repeated or self._commands or self._take_prerecorded()
+                commands = commands or self._new_commands()
                 if self._large_inputs:
                     self._write_large_inputs()
                 for buffer, contents in run.uploads:
@@ -322,6 +358,18 @@ class AwaitedDeviceRun(AwaitedRun):
         except BaseException as error:
             raise told(error, "submitting a graph") from error.__cause__
         return commands
+
+    def _repeated(self) -> RepeatedCommands | None:
+        """Return the run's commands if it uses buffers of the device alone and may be repeated."""
+        run, loaded = self._bound, self._loaded
+        if not isinstance(loaded, LoadedGraph) or self._prerecorder is not None:
+            return None
+        if run.before or run.after or run.uploads or run.downloads or self._large_inputs:
+            return None
+        commands = loaded.commands(run.places)
+        if not self._recorder.replays.has(commands):
+            return None
+        return RepeatedCommands(self._gpu, run, commands, self._recorder)
 
     # Submitted -> done
 
@@ -449,6 +497,7 @@ class AwaitedDeviceRun(AwaitedRun):
 
         try:
             if commands.fence is not None:
+                commands.record_following()
                 staging.wait(commands.fence)
             results = [(buffer, self._outputs[number]) for buffer, number in commands.results]
             staging.read(results, self.cancellation, ending, None if on_worker else succeed)

@@ -258,6 +258,9 @@ class RunCommands:
         gpu.submit(encoder.finish())
         self._large_sources += sources
 
+    def record_following(self) -> None:
+        """Record what is known to follow; most runs have no known follower."""
+
     def release_uploads(self) -> None:
         """Let other runs have the buffers of its inputs: it has run."""
         self._gpu.life.end_submission(self._submission)
