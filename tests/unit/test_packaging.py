@@ -27,7 +27,7 @@ DISTRIBUTIONS = {"PIL": "pillow", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-l
 # Modules that are looked for and done without.
 OPTIONAL = {
     "webnn_py": {"IPython", "PIL", "rich", "onnx", "onnxruntime", "openvino", "wgpudawn"},
-    "samples": {"torch", "rapidocr"},
+    "samples": {"piper", "torch", "rapidocr"},
     "benchmarks": {"gguf", "onnxruntime_genai", "torch", "webnn", "wonnx", "xllamacpp"},
 }
 
