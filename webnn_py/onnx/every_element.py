@@ -8,18 +8,19 @@ depends on data, and an empty choice needs no tensors without elements.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from webnn_py.api.builder import MLGraphBuilder, recorded
 from webnn_py.api.staged_graph import CountedSize
-from webnn_py.core.dimensions import MLDimension, named
+from webnn_py.core.dimensions import MLDimension, is_open, named
+from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Graph, Node, Value, without_dead_nodes
 from webnn_py.onnx.data_sizes import DataSize
 from webnn_py.ops.batch_axes import Axis, MixedError, axis_of, result_axes
-from webnn_py.ops.bind_sizes import at_sizes
 from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.registry import REGISTRY
 from webnn_py.passes.rewrite import Rewriter
 
 CHOICE = ("mask", "chosen", "places", "everything")
@@ -88,35 +89,38 @@ def _of_all_elements(graph: Graph, size: DataSize, hidden: Mapping[str, str]) ->
     if any(follow.axes[value] is not None for value in ends):
         return None
     (total,) = everything.shape
-    sizes = {
-        name: total if name == str(size.dimension) else _dimension(graph, name)
-        for name in graph.open_sizes
-    }
-    whole = at_sizes(graph, sizes)
-    pairs = zip(graph.nodes, whole.nodes, strict=True)
-    whole = whole.replace(nodes=[replace(new, is_assumed=old.is_assumed) for old, new in pairs])
-    made = dict(zip(graph.nodes, whole.nodes, strict=True))
-    producers = graph.producers
-    exits = {made[node] for node in follow.exits}
+    name = str(size.dimension)
+    sizes: dict[str, Any] = {other: _dimension(graph, other) for other in graph.open_sizes}
+    sizes[name] = total
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if node is made[producers[chosen]]:
-            return [rewriter.map[made[producers[everything]].output]]
-        if node not in exits:
+        if node.outputs[0] is chosen:
+            return [rewriter.map[everything]]
+        if node in follow.exits:
+            x, _, updates = (rewriter.map[value] for value in node.operands)
+            shown = rewriter.map[mask]
+            if x.rank > shown.rank:
+                shown = rewriter.reshape(shown, [*shown.shape, *[1] * (x.rank - shown.rank)])
+            return [rewriter.where(shown, rewriter.reshape(updates, list(x.shape)), x)]
+        if follow.axes[node.outputs[0]] is None:
             return None
-        x, _, updates = (rewriter.map[value] for value in node.operands)
-        shown = rewriter.map[made[producers[mask]].output]
-        if x.rank > shown.rank:
-            shown = rewriter.reshape(shown, [*shown.shape, *[1] * (x.rank - shown.rank)])
-        return [rewriter.where(shown, rewriter.reshape(updates, list(x.shape)), x)]
+        options = {key: evaluated(node.given[key], sizes) for key in REGISTRY[node.op].sizes}
+        return rewriter.apply_again(node, **options)
 
-    rewritten = Rewriter(whole).run(rule)
+    rewritten = Rewriter(graph).run(rule)
     return rewritten.replace(inputs=[v for v in rewritten.inputs if v.name != size.carrier])
 
 
 def _dimension(graph: Graph, name: str) -> MLDimension:
     symbol = graph.open_sizes[name]
     return named(symbol.name, symbol.low, symbol.high, symbol.scope)
+
+
+class _Axes(dict[Value, Axis]):
+    """The axis of the chosen elements of the values that have one."""
+
+    def __missing__(self, value: Value) -> None:
+        """Return None: the value is the same for all choices."""
 
 
 class _Chosen:
@@ -134,8 +138,9 @@ class _Chosen:
         self._graph = graph
         self._size = size
         self._choice = choice
-        self.axes: dict[Value, Axis] = dict.fromkeys(graph.constants)
-        self.axes.update((value, axis_of(value, size)) for value in graph.inputs)
+        self.axes = _Axes()
+        for value in graph.inputs:
+            self._note(value, axis_of(value, size))
         self.exits: set[Node] = set()
         self._turned: set[Value] = set()  # coordinates of the chosen elements, [count, rank]
         self._numbers: set[Value] = set()  # numbers of rows, along the axis
@@ -147,6 +152,8 @@ class _Chosen:
         Raises:
             MixedError: It mixes chosen elements.
         """
+        if self.axes.keys().isdisjoint(node.operands) and not is_open(node.attrs.values()):
+            return  # most nodes of a model
         output = node.outputs[0]
         axes: list[Axis]
         if output is self._choice["chosen"]:
@@ -163,10 +170,15 @@ class _Chosen:
             axes = [self._with_numbers(node)]
         if node.is_assumed and axes != [None] and output is not self._choice["chosen"]:
             raise MixedError  # sizes that are only equal in some runs: other elements
-        self.axes.update(zip(node.outputs, axes, strict=True))
+        for value, axis in zip(node.outputs, axes, strict=True):
+            self._note(value, axis)
         is_turned = node.op == "transpose" and node.attrs["permutation"] == (1, 0)
         if is_turned and node.inputs[0] is self._choice["places"]:
             self._turned.add(output)
+
+    def _note(self, value: Value, axis: Axis) -> None:
+        if axis is not None:
+            self.axes[value] = axis
 
     def _is_exit(self, node: Node) -> bool:
         if node.op != "scatter_nd":
