@@ -292,6 +292,24 @@ def test_noise_may_be_longer_than_a_run_needs(cpu: MLContext) -> None:
         MLExecution(cpu).compute(graph, {"x": np.array([7]), "noise:noise": noise})
 
 
+def test_a_size_has_the_bounds_that_all_nodes_accept(cpu: MLContext) -> None:
+    text = COUNTED.replace("y = Range", "numbers = Range").replace(
+        "numbers = Range (first, total, step)",
+        """numbers = Range (first, total, step)
+        shape = Shape (numbers)
+        start = Constant <value_ints = [0]> ()
+        table = Constant <value_ints = [9, 8, 7, 6]> ()
+        part = Slice (table, start, shape)
+        y = Add (numbers, part)""",
+    )
+    graph = load(model_of(text), cpu)
+    assert MLExecution(cpu).compute(graph, {"x": np.array([8])})["y"].tolist() == [12, 13, 14]
+    with pytest.raises(
+        DataError, match="numbers: the contents decide a size of 5, expected 1 to 4"
+    ):
+        MLExecution(cpu).compute(graph, {"x": np.array([13])})
+
+
 def test_no_elements_where_outputs_need_some_are_an_error(cpu: MLContext) -> None:
     text = CHOSEN.replace("float[k] values", "float values").replace(
         "values = Neg", "values = ReduceSum <keepdims = 0>"

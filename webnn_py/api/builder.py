@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
@@ -237,21 +237,22 @@ def recorded(builder: MLGraphBuilder, outputs: Mapping[str, MLOperand]) -> Graph
     return builder._nodes.finish(outputs)
 
 
-def declare_size(builder: MLGraphBuilder, name: str, low: int, high: int) -> MLDimension:
-    """Declare an open size of inputs to come, which has the name alone or with a number behind it.
+def declare_size(
+    builder: MLGraphBuilder, name: str, bounds: Callable[[str], tuple[int, int]]
+) -> MLDimension:
+    """Declare an open size of inputs to come.
 
     Args:
         builder: The builder.
-        name: The name.
-        low: Its lowest value.
-        high: Its highest value.
+        name: The name, which gets a number at its end if it is taken.
+        bounds: Returns the lowest and highest value by the whole name.
     """
     sizes = builder._nodes.sizes
     numbers = itertools.count(2)
     unique = name
     while unique in sizes.symbols:
         unique = f"{name}_{next(numbers)}"
-    return sizes.declare(unique, low, high)
+    return sizes.declare(unique, *bounds(unique))
 
 
 def check_made_by(builder: MLGraphBuilder, operand: MLOperand, name: str) -> None:

@@ -124,8 +124,8 @@ class StagedGraph(MLGraph):
         low, high = size.dimension.bounds
         if count and not low <= count <= high:
             raise DataError(
-                f"{size.title}: the contents decide a size of {count}, expected {low} to {high};"
-                " load(bounds=...) gave the highest"
+                f"{size.title}: the contents decide a size of {count}, expected {low} to {high},"
+                " by load(bounds=...) or by what reads it"
             )
         return count
 

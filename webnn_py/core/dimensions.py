@@ -453,6 +453,7 @@ def _equating(a: object, b: object, over: MLDimension) -> str:
         return "; give both one name"
     found = deciding_bounds(("==", over._polynomial))
     if found is not None:
-        return f"; give dimensions={{{found[0]!r}: {found[1]}}}"
+        name, low, high = found
+        return f"; give dimensions={{{name!r}: {low if low == high else (low, high)}}}"
     names = ", ".join(f"{name!r}: …" for name in over.names[:MAX_NAMED_SIZES])
     return f"; give dimensions={{{names}}} with sizes for which it is so, or make one of the other"

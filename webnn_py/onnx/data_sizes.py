@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from webnn_py.core.convert import unsigned
 from webnn_py.core.dimensions import MLDimension
@@ -12,6 +13,8 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.ops.operand import MLOperand
+
+NO_BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class DataSizes:
 
     Args:
         bounds: Their highest values, by the name of the node that decides the size.
+        accepted: The values that all nodes accept, by the name of the dimension.
 
     Attributes:
         found: The sizes, in the order of the model.
@@ -63,7 +67,10 @@ class DataSizes:
         ValidationError: A bound is no number from 1 on.
     """
 
-    def __init__(self, bounds: Mapping[str, int]) -> None:
+    def __init__(
+        self, bounds: Mapping[str, int], accepted: Mapping[str, tuple[int, int]] = NO_BOUNDS
+    ) -> None:
+        self._accepted = accepted
         self._bounds = {n: unsigned(high, f"onnx: bounds[{n!r}]") for n, high in bounds.items()}
         for name, high in self._bounds.items():
             if not 1 <= high <= MAX_DIMENSION:
@@ -76,20 +83,32 @@ class DataSizes:
         self,
         title: str,
         count: MLOperand,
-        declare: Callable[[str, int], tuple[MLDimension, str]],
+        highest: int,
+        declare: Callable[[str, Callable[[str], tuple[int, int]]], tuple[MLDimension, str]],
     ) -> DataSize:
         """Add a size.
 
         Args:
             title: The name of the node that decides it.
             count: Its value.
-            declare: Makes the open dimension and its carrier from a name and the highest value.
+            highest: The highest value that the node accepts.
+            declare: Makes the open dimension and its carrier from a name, and from a function that
+                returns the lowest and highest value by the whole name.
         """
-        high = self._bounds.get(title, MAX_DIMENSION)
+        high = min(highest, self._bounds.get(title, MAX_DIMENSION))
+
+        def bounds(name: str) -> tuple[int, int]:
+            low, most = self._accepted.get(name, (1, high))
+            return low, min(high, most)
+
         name = re.sub(r"\W+", "_", title).strip("_")
-        made = declare(name if name.isidentifier() else f"size_{name}", high)
+        made = declare(name if name.isidentifier() else f"size_{name}", bounds)
         self.found.append(DataSize(title, *made, count))
         return self.found[-1]
+
+    def can_be_bounded(self, names: Collection[str]) -> bool:
+        """Whether bounds of one size here decide a question about the sizes of these names."""
+        return len(names) == 1 and self.has_any(names)
 
     def has_any(self, names: Collection[str]) -> bool:
         """Whether one of these is the name of a size here."""

@@ -174,8 +174,11 @@ class Emitter:
         return method()
 
     def may_narrow(self, error: NarrowerError) -> bool:
-        """Whether bounds that users see may be narrower: not for sizes that contents decide."""
-        return self._data_sizes is None or not self._data_sizes.has_any(error.names)
+        """Whether other bounds may decide an error: not where a run alone relates two sizes."""
+        sizes, names = self._data_sizes, error.names
+        if sizes is None or not sizes.has_any(names):
+            return True
+        return error.bounds is not None and sizes.can_be_bounded(names)
 
     def _argument(self, value: Any, first: Tensor) -> Any:
         if isinstance(value, Tensor):
@@ -260,13 +263,13 @@ class Emitter:
         number = self.to(self.moved(count, ()), "int64")
         operand = self.operand(self.identity(number) if number.is_leaf else number)
 
-        def declare(name: str, bound: int) -> tuple[MLDimension, str]:
-            made = declare_size(self.builder, name, 1, min(highest, bound))
+        def declare(name: str, bounds: Callable[[str], tuple[int, int]]) -> tuple[MLDimension, str]:
+            made = declare_size(self.builder, name, bounds)
             shape: list[Any] = [made]
             self.builder.input(f"{made}:size", "uint8", shape)
             return made, f"{made}:size"
 
-        return sizes.add(self.label, operand, declare)
+        return sizes.add(self.label, operand, highest, declare)
 
     def dimension(self, tensor: Tensor, what: str, highest: int = MAX_DIMENSION) -> Any:
         """Return the contents as one size, which a run of the graph computes if need be.

@@ -50,10 +50,11 @@ def imported(
     """
     fewer: list[NarrowerError] = []
     no_help: set[object] = set()
+    accepted: dict[str, tuple[int, int]] = {}
     while True:  # every attempt narrows the open sizes, or gives up on one error
         inputs = Inputs(model.inputs, shapes, fewer)
         builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
-        sizes = None if bounds is None else DataSizes(bounds)
+        sizes = None if bounds is None else DataSizes(bounds, accepted)
         try:
             made = Importer(builder, model, no_help, sizes).run(constants, inputs)
             if sizes is None:
@@ -62,6 +63,11 @@ def imported(
             return builder, made, sizes.found
         except NarrowerError as error:
             if any(error.args == one.args for one in fewer):
+                no_help.add(error.args)
+            elif error.bounds and sizes is not None and sizes.has_any(error.names):
+                name, low, high = error.bounds
+                before = accepted.get(name, (low, high))
+                accepted[name] = max(low, before[0]), min(high, before[1])
                 no_help.add(error.args)
             else:
                 fewer.append(error)

@@ -71,7 +71,7 @@ def _sliced(
     made = x if whole else g.slice(x, begin, sizes, strides=strides)
     if turned:
         return g.reverse(made, axes=turned)
-    return g.identity(x) if whole else made
+    return g.identity(x) if whole and x.array is None else made  # constants stay known
 
 
 @handles("Slice", since=10)
