@@ -78,6 +78,34 @@ TWICE = """
         large = Greater (odd, half)
         z = Compress (y, large)
     }"""
+SLICED = """
+    g (float[n] x, float[n] other) => (float[m] y, float[k, 2] z) {
+        start = Constant <value_ints = [0]> ()
+        axes = Constant <value_ints = [0]> ()
+        total = ReduceSum <keepdims = 0> (other)
+        count = Cast <to = 7> (total)
+        end = Unsqueeze (count, axes)
+        front = Slice (x, start, end)
+        y = Neg (front)
+        two = Constant <value_ints = [2]> ()
+        shape = Concat <axis = 0> (end, two)
+        zero = Constant <value_float = 0.5> ()
+        z = Expand (zero, shape)
+    }"""
+EQUAL = """
+    g (float[n] x) => (float[n] y) {
+        zero = Constant <value_float = 0.0> ()
+        below = Less (x, zero)
+        above = Greater (x, zero)
+        low_places = NonZero (below)
+        high_places = NonZero (above)
+        low_rows = Transpose <perm = [1, 0]> (low_places)
+        high_rows = Transpose <perm = [1, 0]> (high_places)
+        low = GatherND (x, low_rows)
+        high = GatherND (x, high_rows)
+        updates = Sub (high, low)
+        y = ScatterND (x, low_rows, updates)
+    }"""
 MASKED = """
     g (float[n, 3] x, float[n, 3] other) => (float[n, 3] y) {
         zero = Constant <value_float = 0.0> ()
@@ -152,6 +180,11 @@ CASES: dict[str, tuple[str, list[Feeds]]] = {
         [{"x": np.ones((3, 4), np.float32), "keep": np.array([True, False, True])}],
     ),
     "Expand": (SHAPED, [{"x": ROWS[:2, :1], "count": np.array(n)} for n in (1, 4)]),
+    "Slice": (
+        SLICED,
+        [{"x": COLUMN, "other": np.float32([n, 0, 0, 0, 0])} for n in (2, 1)],
+    ),
+    "two sizes that are equal": (EQUAL, [{"x": np.float32([-1, 2, 0, -3, 4])}]),
     "a size that another one decides": (TWICE, [{"x": np.float32([9, 2])}]),
     "the chosen ones": (
         MASKED,
@@ -308,6 +341,12 @@ def test_a_size_has_the_bounds_that_all_nodes_accept(cpu: MLContext) -> None:
         DataError, match="numbers: the contents decide a size of 5, expected 1 to 4"
     ):
         MLExecution(cpu).compute(graph, {"x": np.array([13])})
+
+
+def test_sizes_that_are_used_together_must_be_equal(cpu: MLContext) -> None:
+    graph = load(model_of(EQUAL), cpu)
+    with pytest.raises(DataError, match="a size of 2, expected 1, as those of low_places decide"):
+        MLExecution(cpu).compute(graph, {"x": np.float32([-1, 2, 0, 3])})
 
 
 def test_no_elements_where_outputs_need_some_are_an_error(cpu: MLContext) -> None:

@@ -59,10 +59,10 @@ class StagedGraph(MLGraph):
     """
 
     def __init__(self, session: Session, recipe: Graph, sizes: Iterable[CountedSize]) -> None:
-        self._counted = {size.name: size for size in sizes}
+        self._counted = [*sizes]
+        self._names = {size.name for size in self._counted}
         outputs, carriers = (
-            {getattr(size, kind) for size in self._counted.values()}
-            for kind in ("output", "carrier")
+            {getattr(size, kind) for size in self._counted} for kind in ("output", "carrier")
         )
         self._results = {n: value for n, value in recipe.outputs if n not in outputs}
         inputs = [value for value in recipe.inputs if value.name not in carriers]
@@ -76,7 +76,7 @@ class StagedGraph(MLGraph):
     def _compiled(self) -> CompiledGraph:
         """Refuse all that needs a graph whose sizes are known before it runs."""
         raise NotSupportedError(
-            f"this graph computes {', '.join(map(shown, self._counted))}, which decide the sizes of"
+            f"this graph computes {', '.join(sorted(self._names))}, which decide the sizes of"
             " other tensors; only MLExecution.compute and MLAwaitedExecution.compute run it, and it"
             " cannot be saved"
         )
@@ -115,9 +115,10 @@ class StagedGraph(MLGraph):
             results = yield stage, arguments, written
             values.update(results)
             made.update({name: results[name] for name in results if name in self._outputs})
-            for name, size in self._counted.items():
+            for size in self._counted:
                 if size.output in results:
-                    sizes[name] = self._checked(size, int(results[size.output]))
+                    count = self._checked(size, int(results[size.output]))
+                    self._check_equal(size, count, sizes.setdefault(size.name, count))
         return {name: made[name] for name in self._outputs}
 
     def _checked(self, size: CountedSize, count: int) -> int:
@@ -129,11 +130,19 @@ class StagedGraph(MLGraph):
             )
         return count
 
+    def _check_equal(self, size: CountedSize, count: int, before: int) -> None:
+        if count != before:
+            first = next(one.title for one in self._counted if one.name == size.name)
+            raise DataError(
+                f"{size.title}: the contents decide a size of {count}, expected {before}, as those"
+                f" of {first} decide: their results are used together"
+            )
+
     def _argument(
         self, name: str, shape: tuple[Any, ...], values: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Any:
         """Return an input of a stage; what is longer than a size of this run is cut."""
-        counted = [bool(symbols_of([size]).keys() & self._counted.keys()) for size in shape]
+        counted = [bool(symbols_of([size]).keys() & self._names) for size in shape]
         if name not in values:
             return np.zeros(evaluated(shape, sizes), np.uint8)
         value = values[name]
@@ -157,7 +166,7 @@ class StagedGraph(MLGraph):
         self, sizes: Mapping[str, int], made: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the missing outputs if they have no elements, as WebNN has no such tensors."""
-        title = next(self._counted[n].title for n, s in sizes.items() if not s)
+        title = next(size.title for size in self._counted if sizes.get(size.name) == 0)
         empty = {}
         for name, value in self._results.items():
             if name in made:
@@ -188,14 +197,17 @@ class StagedGraph(MLGraph):
         return f"<MLGraph in {len(self._stages)} stages {self._inputs} -> {self._outputs}>"
 
 
-def _split(recipe: Graph, counted: Mapping[str, CountedSize]) -> list[Graph]:
+def _split(recipe: Graph, counted: Iterable[CountedSize]) -> list[Graph]:
     """Split a graph into stages: each node is in the first one that knows its sizes."""
     outputs = dict(recipe.outputs)
+    counts: dict[str, Value] = {}
+    for size in counted:
+        counts.setdefault(size.name, outputs[size.output])
     stages: dict[Value, int] = dict.fromkeys(recipe.constants, 0)
 
     def of_sizes(*options: object) -> int:
-        names = symbols_of(options).keys() & counted.keys()
-        return max((stages[outputs[counted[name].output]] + 1 for name in names), default=0)
+        names = symbols_of(options).keys() & counts.keys()
+        return max((stages[counts[name]] + 1 for name in names), default=0)
 
     def of_value(value: Value) -> int:
         return stages[value] if value in stages else of_sizes(value.shape)  # an input

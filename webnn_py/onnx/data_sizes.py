@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from webnn_py.core.convert import unsigned
 from webnn_py.core.dimensions import MLDimension
@@ -13,8 +12,6 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.ops.operand import MLOperand
-
-NO_BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +56,7 @@ class DataSizes:
     Args:
         bounds: Their highest values, by the name of the node that decides the size.
         accepted: The values that all nodes accept, by the name of the dimension.
+        same: The name of an earlier dimension that must be equal, by the name of a later one.
 
     Attributes:
         found: The sizes, in the order of the model.
@@ -68,9 +66,12 @@ class DataSizes:
     """
 
     def __init__(
-        self, bounds: Mapping[str, int], accepted: Mapping[str, tuple[int, int]] = NO_BOUNDS
+        self,
+        bounds: Mapping[str, int],
+        accepted: Mapping[str, tuple[int, int]],
+        same: Mapping[str, str],
     ) -> None:
-        self._accepted = accepted
+        self._accepted, self._same = accepted, same
         self._bounds = {n: unsigned(high, f"onnx: bounds[{n!r}]") for n, high in bounds.items()}
         for name, high in self._bounds.items():
             if not 1 <= high <= MAX_DIMENSION:
@@ -103,16 +104,16 @@ class DataSizes:
 
         name = re.sub(r"\W+", "_", title).strip("_")
         made = declare(name if name.isidentifier() else f"size_{name}", bounds)
+        by_name = {str(size.dimension): (size.dimension, size.carrier) for size in self.found}
+        while (equal := self._same.get(str(made[0]))) is not None:
+            made = by_name[equal]
         self.found.append(DataSize(title, *made, count))
         return self.found[-1]
 
-    def can_be_bounded(self, names: Collection[str]) -> bool:
-        """Whether bounds of one size here decide a question about the sizes of these names."""
-        return len(names) == 1 and self.has_any(names)
-
-    def has_any(self, names: Collection[str]) -> bool:
-        """Whether one of these is the name of a size here."""
-        return any(str(size.dimension) in names for size in self.found)
+    @property
+    def names(self) -> set[str]:
+        """The names of the dimensions."""
+        return {str(size.dimension) for size in self.found}
 
     def check_bounds(self) -> None:
         """Check that each bound is for a node that decides a size.

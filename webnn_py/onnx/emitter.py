@@ -153,13 +153,26 @@ class Emitter:
         """Record the numbers that operators move into a list, as sizes may follow from them."""
         if self.has_data_sizes and made.data_type in ("int32", "int64") and made.rank <= 1:
             if name in ("cast", "identity", "reshape") and made.shape in ((), (1,)):
-                self._numbers[made] = self._number_of(tensors[0])
+                self._numbers[made] = self.number_of(tensors[0])
             elif name == "concat":
                 self._parts[made] = tensors
 
-    def _number_of(self, tensor: Tensor) -> Tensor:
+    def number_of(self, tensor: Tensor) -> Tensor:
         """Return the tensor whose one number another one holds, too."""
         return tensor if tensor.operand is None else self._numbers.get(tensor.operand, tensor)
+
+    def numbers_in(self, tensor: Tensor) -> Sequence[Tensor]:
+        """Return tensors of one number each, the elements of a list of fixed length."""
+        if tensor.shape == (1,):
+            return [self.number_of(tensor)]
+        if tensor.is_known:
+            numbers: Any = tensor.sizes if tensor.array is None else tensor.array.astype(object)
+            return [of_sizes(numbers[i : i + 1], tensor.elem) for i in range(len(numbers))]
+        parts = self._parts.get(self.operand(tensor))
+        if parts is None:
+            parts = [self.slice(tensor, [i], [1]) for i in range(tensor.shape[0])]
+            self._parts[self.operand(tensor)] = parts
+        return [number for part in parts for number in self.numbers_in(part)]
 
     def _call(self, method: Callable[[], Any]) -> Any:
         """Call a builder's method; where the importer can narrow open sizes, ask it to."""
@@ -175,10 +188,11 @@ class Emitter:
 
     def may_narrow(self, error: NarrowerError) -> bool:
         """Whether other bounds may decide an error: not where a run alone relates two sizes."""
-        sizes, names = self._data_sizes, error.names
-        if sizes is None or not sizes.has_any(names):
+        asked = {*error.names}
+        found = asked & (self._data_sizes.names if self._data_sizes else set())
+        if not found:
             return True
-        return error.bounds is not None and sizes.can_be_bounded(names)
+        return found == asked and bool(error.same or (error.bounds and len(asked) == 1))
 
     def _argument(self, value: Any, first: Tensor) -> Any:
         if isinstance(value, Tensor):
@@ -285,7 +299,7 @@ class Emitter:
         """
         if not self.can_measure(tensor) or tensor.shape not in ((), (1,)):
             return tensor.dimension(what)
-        number = self._number_of(tensor)
+        number = self.number_of(tensor)
         return self.once(("size", number), lambda: self.data_size(number, highest)).dimension
 
     def dimensions(self, tensor: Tensor, what: str) -> list[Any]:
@@ -293,14 +307,7 @@ class Emitter:
         is_list = tensor.rank == 1 and not is_dimension(tensor.shape[0])
         if not (self.can_measure(tensor) and is_list):
             return tensor.dimensions(what)
-        if tensor.shape == (1,):
-            number = self._number_of(tensor)
-            return [number.dimension(what) if number.is_known else self.dimension(number, what)]
-        parts = self._parts.get(self.operand(tensor))
-        if parts is None:
-            each = [self.slice(tensor, [i], [1]) for i in range(tensor.shape[0])]
-            parts = self._parts[self.operand(tensor)] = each
-        return [size for part in parts for size in self.dimensions(part, what)]
+        return [self.dimension(number, what) for number in self.numbers_in(tensor)]
 
     def places(self, count: int, axis: int = 0, rank: int = 1) -> Tensor:
         """Return the int64 indices 0 to count - 1 along one axis, with size 1 along the others."""

@@ -7,6 +7,7 @@ depends on data, and an empty choice needs no tensors without elements.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,13 +44,13 @@ def with_data_sizes(
     mark = ":"
     while any(mark in name for name in outputs):
         mark += ":"
-    hidden = [
-        {
-            f"{size.dimension}{mark}{part}": part
-            for part in (("count",) if size.choice is None else ("count", *CHOICE))
-        }
-        for size in sizes
-    ]
+    times = Counter(size.dimension for size in sizes)
+    hidden = []
+    for number, size in enumerate(sizes):
+        # Of sizes that are equal in each valid run, the elements may be different ones.
+        is_choice = size.choice is not None and times[size.dimension] == 1
+        parts_of = ("count", *CHOICE) if is_choice else ("count",)
+        hidden.append({f"{number}{mark}{part}": part for part in parts_of})
     parts = {
         name: size.count if part == "count" else getattr(size.choice, part)
         for size, names in zip(sizes, hidden, strict=True)

@@ -46,7 +46,9 @@ def _sliced(
     ends: Sequence[int],
     axes: Sequence[int],
     steps: Sequence[int],
+    within: Sequence[bool] = (),
 ) -> Any:
+    """Slice; `within` tells of each end whether it is known to lie between start and size."""
     count = len(starts)
     axes, ends = listed("axes", axes, count), listed("ends", ends, count)
     steps = listed("steps", steps, count)
@@ -54,9 +56,13 @@ def _sliced(
         raise BrokenModelError(f"its steps are {shown(steps)}, expected none of 0")
     begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
     turned = []
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    for start, end, axis, step, is_within in zip(
+        starts, ends, axes, steps, within or [False] * count, strict=True
+    ):
         at = x.axis(axis)
-        if step < 0:
+        if is_within:
+            begin[at], sizes[at] = start, end - start
+        elif step < 0:
             turned.append(at)
             begin[at], sizes[at] = _backwards(start, end, x.shape[at], step)
         else:
@@ -85,14 +91,30 @@ def slice_10(
 ) -> Any:
     """Slice with steps, as NumPy does."""
     first = starts.dimensions("starts")
-    return _sliced(
-        g,
-        x,
-        first,
-        ends.dimensions("ends"),
-        range(len(first)) if axes is None else axes.integers("axes"),
-        [1] * len(first) if steps is None else steps.integers("steps"),
-    )
+    along = [*range(len(first))] if axes is None else axes.integers("axes")
+    strides = [1] * len(first) if steps is None else steps.integers("steps")
+    is_plain = {*strides} == {1} and all(type(start) is int and start >= 0 for start in first)
+    if not (g.can_measure(ends) and is_plain and ends.shape == (len(first),) == (len(along),)):
+        return _sliced(g, x, first, ends.dimensions("ends"), along, strides)
+    last, within = [], []
+    for number, start, axis in zip(g.numbers_in(ends), first, along, strict=True):
+        within.append(not number.is_known)
+        size = x.shape[x.axis(axis)]
+        last.append(_end(g, number, start, size) if within[-1] else number.dimension("ends"))
+    return _sliced(g, x, first, last, along, strides, within)
+
+
+def _end(g: Emitter, end: Tensor, start: int, size: Any) -> Any:
+    """Return the end of a slice that a run computes; its length is an open dimension."""
+
+    def length() -> Any:
+        number = g.to(g.moved(end, ()), "int64")
+        zero, whole = g.size(0), g.size(size)
+        number = g.where(g.lesser(number, zero), g.add(number, whole), number)
+        count = g.max(g.sub(g.min(number, whole), g.size(start)), zero)
+        return g.data_size(count, span(size)[1]).dimension
+
+    return start + g.once(("length", end, start, size), length)
 
 
 @handles("Slice")
