@@ -8,8 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import onnx
+
 import webnn_py
 import webnn_py.onnx
+from webnn_py.onnx.folding import BY_ONNX
+from webnn_py.onnx.function_bodies import has_body
+from webnn_py.onnx.handlers import HANDLERS
+from webnn_py.onnx.importer import WITHOUT_HANDLERS
+from webnn_py.onnx.registry import OWN
+from webnn_py.onnx.unsupported_reasons import reason_of
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.ops.examples import PREAMBLE
@@ -174,6 +182,37 @@ def onnx_page() -> str:
     return "\n".join(lines)
 
 
+def onnx_operators() -> dict[str, dict[str, str]]:
+    """Return ONNX's operators by domain, each with the reason why it does not map, or an empty one.
+
+    Operators of ONNX Runtime's own domain are those that map.
+    """
+    own: dict[str, str] = {}
+    for schema in onnx.defs.get_all_schemas():
+        if not schema.domain and not schema.deprecated:
+            name = schema.name
+            is_known = name in WITHOUT_HANDLERS or ("", name) in HANDLERS or has_body(schema)
+            constants = "; of constants it is computed at import" if name in BY_ONNX else ""
+            own[name] = "" if is_known else reason_of(name) + constants
+    others = {name: "" for domain, name in sorted(HANDLERS) if domain == OWN}
+    return {"": dict(sorted(own.items())), OWN: others}
+
+
+def onnx_operators_page() -> str:
+    """Return the page of ONNX's operators: those that map, and why others do not."""
+    found = onnx_operators()
+    version = onnx.defs.onnx_opset_version()
+    lines = ["# ONNX operators", "", f"Derived from the importer and from ONNX's opset {version}."]
+    lines += ["Whether a node maps depends on its types and options, too: `webnn-py check MODEL`"]
+    lines += ["lists those that do not."]
+    for domain, title in (("", "Operators that map"), (OWN, f"Operators of `{OWN}` that map")):
+        names = [f"`{name}`" for name, reason in found[domain].items() if not reason]
+        lines += ["", f"## {title}", "", ", ".join(names)]
+    lines += ["", "## Operators that do not map", "", "| operator | reason |", "|---|---|"]
+    lines += [f"| `{name}` | {reason} |" for name, reason in found[""].items() if reason]
+    return "\n".join([*lines, ""])
+
+
 def index_page() -> str:
     """Return the first page of the reference."""
     lines = ["# Reference", "", "Every public name, derived from the package.", ""]
@@ -184,7 +223,8 @@ def index_page() -> str:
             text = summary(type(thing) if name == "ml" else thing)
             lines.append(f"| [`{name}`]({name}.md) | {text} |")
         lines.append("")
-    lines += ["## Others", "", "- [Functions for ONNX models](onnx.md)", "- [Errors](errors.md)"]
+    lines += ["## Others", "", "- [Functions for ONNX models](onnx.md)"]
+    lines += ["- [ONNX operators](onnx-operators.md)", "- [Errors](errors.md)"]
     lines += [
         "- [Types of options](types.md)",
         "",
@@ -199,7 +239,7 @@ def index_page() -> str:
 def reference() -> dict[str, str]:
     """Return the pages of the reference: path to Markdown."""
     pages = {"index": index_page(), "onnx": onnx_page(), "errors": errors_page()}
-    pages |= {"types": types_page()}
+    pages |= {"types": types_page(), "onnx-operators": onnx_operators_page()}
     pages |= {name: class_page(name) for names in classes().values() for name in names}
     pages |= {f"operators/{family}": family_page(family, ops) for family, ops in families().items()}
     return {f"reference/{name}.md": text for name, text in pages.items()}
@@ -210,7 +250,8 @@ def reference_nav() -> list[Any]:
     nav: list[Any] = ["reference/index.md"]
     nav += [{title: [f"reference/{n}.md" for n in names]} for title, names in classes().items()]
     nav.append({"Operators": [f"reference/operators/{family}.md" for family in families()]})
-    return [*nav, "reference/onnx.md", "reference/errors.md", "reference/types.md"]
+    others = ("onnx", "onnx-operators", "errors", "types")
+    return [*nav, *(f"reference/{name}.md" for name in others)]
 
 
 def on_config(config: Any, **_: Any) -> Any:

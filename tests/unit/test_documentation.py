@@ -27,6 +27,18 @@ def test_the_reference_has_all_that_is_public_and_nothing_else() -> None:
     assert all(f"| `{name}` |" in REFERENCE["reference/types.md"] for name in types)
 
 
+def test_operators_of_onnx_are_those_of_the_importer() -> None:
+    page = REFERENCE["reference/onnx-operators.md"]
+    maps, refused = page.split("## Operators that do not map")
+    for name in ("Add", "If", "Gelu", "NonZero", "Shape", "GroupQueryAttention"):
+        assert f"`{name}`" in maps
+        assert f"| `{name}` |" not in refused
+    reasons = {"StringConcat": "WebNN has no strings", "Unique": "computed at import"}
+    for name, reason in reasons.items():
+        assert f"`{name}`" not in maps
+        assert re.search(rf"^\| `{name}` \| .*{reason} \|$", refused, re.MULTILINE)
+
+
 GEMM = """\
 Compute alpha * A x B + beta * C, a matrix product with an optional summand.
 

@@ -46,6 +46,9 @@ FAILED = object()
 FAILED_SIZES = object()
 """Scope value for the result of shape arithmetic on failed tensors."""
 
+WITHOUT_HANDLERS = frozenset([*control.CONTROL, "Constant", "Shape", "Size"])
+"""Operators of ONNX that the importer itself knows."""
+
 FOR_MODELS = {
     "; take the dimension itself where a size is expected, or give the size with dimensions=": (
         "; give the size with input_shapes="
@@ -359,7 +362,7 @@ class Importer:
         raise NotSupportedError("onnx: the model cannot be mapped:\n  " + "\n  ".join(text))
 
     def _is_known(self, node: Any, opsets: Mapping[str, int]) -> bool:
-        if is_standard(node) and node.op_type in {*control.CONTROL, "Constant"}:
+        if is_standard(node) and node.op_type in WITHOUT_HANDLERS:
             return True
         domain = "" if is_standard(node) else node.domain
         handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
