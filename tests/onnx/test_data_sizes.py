@@ -13,6 +13,7 @@ import pytest
 from tests.onnx.voice_model import voice
 from webnn_py import (
     DataError,
+    InvalidStateError,
     MLAwaitedExecution,
     MLContext,
     MLExecution,
@@ -245,6 +246,18 @@ def test_a_choice_that_mixes_nothing_needs_no_sizes(case: str, cpu: MLContext) -
     else:
         with pytest.raises(NotSupportedError, match="which decide the sizes of other tensors"):
             graph.save("unsaved.mlgraph")
+
+
+def test_notebooks_show_the_whole_graph(cpu: MLContext) -> None:
+    graph = load(model_of(CHOSEN), cpu)
+    page = graph._repr_html_()
+    for text in ("cumulative_sum", "gather_nd", "float32[n,3]", "int64[2,places]"):
+        assert text in page
+    assert ":between" not in page
+    assert ":count" not in page
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        MLExecution(cpu).compute(graph, {"x": ROWS})
 
 
 def test_awaited_results_are_the_same(cpu: MLContext) -> None:

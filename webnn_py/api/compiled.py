@@ -250,7 +250,13 @@ def _prepare_fixed(
 
 
 class CompiledOwner:
-    """Base class of MLGraph, with a reference to its CompiledGraph."""
+    """Base class of MLGraph, with a reference to its CompiledGraph.
+
+    Attributes:
+        undivided: Session and whole recipe of a graph that is compiled in stages, else None.
+    """
+
+    undivided: tuple[Session, Graph] | None = None
 
     def __init__(self, compiled: CompiledGraph) -> None:
         self._whole = compiled

@@ -66,7 +66,9 @@ class StagedGraph(MLGraph):
         )
         self._results = {n: value for n, value in recipe.outputs if n not in outputs}
         inputs = [value for value in recipe.inputs if value.name not in carriers]
-        public = Signature.of(recipe.replace(inputs=inputs, outputs=self._results.items()))
+        whole = recipe.replace(inputs=inputs, outputs=self._results.items())
+        self.undivided = session, whole
+        public = Signature.of(whole)
         self._inputs, self._outputs = public.public("inputs"), public.public("outputs")
         self._stages = [
             MLGraph(CompiledGraph(session, stage)) for stage in _split(recipe, self._counted)
@@ -187,6 +189,7 @@ class StagedGraph(MLGraph):
 
     def destroy(self) -> None:
         """Release memory and device objects of all stages."""
+        self.undivided = None
         for stage in self._stages:
             stage.destroy()
 

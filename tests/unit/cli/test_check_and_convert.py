@@ -58,6 +58,19 @@ def test_all_that_is_not_supported_is_listed(
     assert "(and 1 more: `webnn-py check` lists all)" in said
 
 
+def test_sizes_that_contents_decide_are_supported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "counted.onnx"
+    onnx.save(model([helper.make_node("NonZero", ["x"], ["n"])], {"x": [2, 2]}, ["n"]), path)
+    (verdict,) = told(capsys, "check", str(path), "--device", "cpu")["devices"]
+    assert verdict["supported"] is True
+    assert verdict["engines"][DEFAULT_ENGINE] > 1
+    report = told(capsys, "run", str(path), "--device", "cpu")
+    assert report["outputs"]["n"]["data_type"] == "int64"
+    assert "decide the sizes" in refused(capsys, "convert", str(path), str(tmp_path / "x.mlgraph"))
+
+
 def test_a_device_that_is_not_there_is_no_verdict(network: str) -> None:
     _, graphics = json.loads(of_process("check", network, "--json"))["devices"]
     assert graphics["supported"] is None

@@ -141,9 +141,12 @@ def facts_of(graph: CompiledOwner, sizes: Mapping[str, int]) -> Facts:
 
     Args:
         graph: The graph.
-        sizes: Sizes of its open dimensions. If some are missing, the graph is described before
-            compilation.
+        sizes: Sizes of its open dimensions. If some are missing, or the graph computes some, it is
+            described before compilation.
     """
+    if isinstance(graph, CompiledOwner) and graph.undivided is not None:
+        session, recipe = graph.undivided
+        return _Description(recipe, {}, None, session.engine.name).facts(session.device_type)
     compiled = compiled_of(graph)
     session, recipe = compiled.session, compiled.recipe
     open_sizes = recipe.open_sizes
