@@ -426,3 +426,74 @@ def test_only_the_length_of_a_voice_splits_its_graph(cpu: MLContext) -> None:
         DataError, match=r"time_places: the contents decide a size of \d+, expected 1 to 3"
     ):
         MLExecution(cpu).compute(graph, feeds)
+
+
+ALONE = {
+    "Tanh": "{y} = Tanh ({x})",
+    "rows' softmax": "{y} = Softmax <axis = 1> ({x})",
+    "running sums in rows": "{y} = CumSum ({x}, one)",
+    "rows' maxima": "m{y} = ReduceMax ({x}, axis_1)  {y} = Sub ({x}, m{y})",
+    "a product": "{y} = MatMul ({x}, weights)",
+    "columns": "c{y} = Concat <axis = 1> ({x}, {x})  {y} = Slice (c{y}, axis_1, four, axis_1)",
+    "a column": "r{y} = Reshape ({x}, column)  t{y} = Tanh (r{y})  {y} = Reshape (t{y}, rows_of_3)",
+    "turned": "t{y} = Transpose ({x})  s{y} = Sin (t{y})  {y} = Transpose (s{y})",
+}
+TOGETHER = {
+    "columns' softmax": "{y} = Softmax <axis = 0> ({x})",
+    "running sums": "{y} = CumSum ({x}, first)",
+    "the mean": "m{y} = ReduceMean ({x}, axis_0)  {y} = Sub ({x}, m{y})",
+    "all products": "t{y} = Transpose ({x})  g{y} = MatMul (t{y}, {x})  {y} = MatMul ({x}, g{y})",
+    "backwards": "{y} = Slice ({x}, last, farthest, axis_0, last)",
+    "other rows": "t{y} = Reshape ({x}, columns_of_3)  s{y} = Transpose (t{y})  {y} = Neg (s{y})",
+    "numbers": """f{y} = Cast <to = 1> (numbers)  u{y} = Unsqueeze (f{y}, axis_1)
+        {y} = Add ({x}, u{y})""",
+    "the count": "f{y} = Cast <to = 1> (count)  {y} = Div ({x}, f{y})",
+    "the last row": "e{y} = Gather ({x}, last)  {y} = Sub ({x}, e{y})",
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_elements_are_computed_only_where_none_mix(seed: int, cpu: MLContext) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    draw = np.random.default_rng(seed)
+    names = [*ALONE, *(TOGETHER if seed % 2 else ())]
+    steps = [names[i] for i in draw.integers(0, len(names), 3)]
+    body = "\n".join(
+        (ALONE | TOGETHER)[step].format(x=f"v{i}", y=f"v{i + 1}") for i, step in enumerate(steps)
+    )
+    made = model_of(f"""
+    g (float[n, 3] x, float[n] key, float[3, 3] weights) => (float[n, 3] y) {{
+        zero = Constant <value_float = 0.0> ()
+        first = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        axis_0 = Constant <value_ints = [0]> ()
+        axis_1 = Constant <value_ints = [1]> ()
+        four = Constant <value_ints = [4]> ()
+        last = Constant <value_ints = [-1]> ()
+        farthest = Constant <value_ints = [-9223372036854775807]> ()
+        column = Constant <value_ints = [-1, 1]> ()
+        rows_of_3 = Constant <value_ints = [-1, 3]> ()
+        columns_of_3 = Constant <value_ints = [3, -1]> ()
+        mask = Less (zero, key)
+        places = NonZero (mask)
+        rows = Transpose <perm = [1, 0]> (places)
+        sizes = Shape (rows)
+        count = Gather (sizes, first)
+        numbers = Range (first, count, one)
+        v0 = GatherND (x, rows)
+        {body}
+        y = ScatterND (x, rows, v{len(steps)})
+    }}""")
+    session = runtime.InferenceSession(made.SerializeToString())
+    graph = load(made, cpu)
+    if not {*steps} & {*TOGETHER}:
+        assert graph.output_shapes({"n": 6}) == {"y": (6, 3)}
+    for _ in range(3):
+        key = draw.normal(size=6).astype(np.float32)
+        key[draw.integers(6)] = 1
+        feeds = {"x": draw.normal(size=(6, 3)), "key": key, "weights": draw.normal(size=(3, 3))}
+        feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+        (wanted,) = session.run(None, feeds)
+        given = {name: feeds[name] for name in graph.inputs}
+        found = MLExecution(cpu).compute(graph, given)["y"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

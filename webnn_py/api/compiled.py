@@ -250,13 +250,9 @@ def _prepare_fixed(
 
 
 class CompiledOwner:
-    """Base class of MLGraph, with a reference to its CompiledGraph.
+    """Base class of MLGraph, with a reference to its CompiledGraph."""
 
-    Attributes:
-        undivided: Session and whole recipe of a graph that is compiled in stages, else None.
-    """
-
-    undivided: tuple[Session, Graph] | None = None
+    _undivided: tuple[Session, Graph] | None = None
 
     def __init__(self, compiled: CompiledGraph) -> None:
         self._whole = compiled
@@ -276,6 +272,11 @@ def compiled_of(graph: object) -> CompiledGraph:
     if not isinstance(graph, CompiledOwner):
         raise ValidationError(f"graph: got {shown(graph)}, expected an MLGraph")
     return graph._compiled
+
+
+def undivided_of(graph: object) -> tuple[Session, Graph] | None:
+    """Return the session and the whole recipe of an MLGraph that is compiled in stages, or None."""
+    return graph._undivided if isinstance(graph, CompiledOwner) else None
 
 
 def _go_on_later(

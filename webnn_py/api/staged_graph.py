@@ -67,7 +67,7 @@ class StagedGraph(MLGraph):
         self._results = {n: value for n, value in recipe.outputs if n not in outputs}
         inputs = [value for value in recipe.inputs if value.name not in carriers]
         whole = recipe.replace(inputs=inputs, outputs=self._results.items())
-        self.undivided = session, whole
+        self._undivided = session, whole
         public = Signature.of(whole)
         self._inputs, self._outputs = public.public("inputs"), public.public("outputs")
         self._stages = [
@@ -189,7 +189,7 @@ class StagedGraph(MLGraph):
 
     def destroy(self) -> None:
         """Release memory and device objects of all stages."""
-        self.undivided = None
+        self._undivided = None
         for stage in self._stages:
             stage.destroy()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from webnn_py.api.compiled import CompiledOwner, compiled_of
+from webnn_py.api.compiled import CompiledOwner, compiled_of, undivided_of
 from webnn_py.api.view.formats import format_bytes, format_shape
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Step, Steps
@@ -144,8 +144,9 @@ def facts_of(graph: CompiledOwner, sizes: Mapping[str, int]) -> Facts:
         sizes: Sizes of its open dimensions. If some are missing, or the graph computes some, it is
             described before compilation.
     """
-    if isinstance(graph, CompiledOwner) and graph.undivided is not None:
-        session, recipe = graph.undivided
+    undivided = undivided_of(graph)
+    if undivided is not None:
+        session, recipe = undivided
         return _Description(recipe, {}, None, session.engine.name).facts(session.device_type)
     compiled = compiled_of(graph)
     session, recipe = compiled.session, compiled.recipe
