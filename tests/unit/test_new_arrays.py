@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import resource
+
 import numpy as np
 import pytest
 
 from webnn_py import OperationError
 from webnn_py.memory import allocation
-from webnn_py.memory.allocation import ALIGNMENT, MIN_ALIGNED_BYTES, aligned_array, new_array
+from webnn_py.memory.allocation import (
+    ALIGNMENT,
+    MIN_ALIGNED_BYTES,
+    MIN_FAULTED_BYTES,
+    aligned_array,
+    fault_in,
+    new_array,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +44,13 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1, MIN_ALIGNED_BYTES):
         with pytest.raises(OperationError, match=r"allocating \w+\[\d+\]: all is taken"):
             new_array((size,), np.dtype(np.float32))
+
+
+def test_pages_are_made_before_contents_come() -> None:
+    array = np.empty(MIN_FAULTED_BYTES, np.uint8)
+    faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+    for fill in (fault_in, lambda made: made.fill(1)):
+        fill(array)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    first, second = np.diff(faults)
+    assert second < first / 2

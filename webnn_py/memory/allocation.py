@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import mmap
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ MIN_ALIGNED_BYTES = 1 << 14
 """Smallest array for which alignment pays; smaller ones are allocated as fast as possible."""
 HUGE_PAGE_BYTES = 1 << 21
 """Bytes of a huge page; one thread should write all of it."""
+MIN_FAULTED_BYTES = 2 * MIN_PARALLEL_BYTES
+"""Smallest array for whose pages threads are started ahead."""
 
 
 def new_array(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -75,6 +78,23 @@ def copy_array(target: Array, source: Array) -> None:
     step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
     works = [
         functools.partial(np.copyto, to[at : at + step], origin[at : at + step])
+        for at in range(0, size, step)
+    ]
+    parallel_map(works, size)
+
+
+def fault_in(array: Array) -> None:
+    """Have a new contiguous array's pages made, which takes as long as filling them.
+
+    Whoever waits for contents should call it meanwhile. Small arrays are left as they are.
+    """
+    size = array.nbytes
+    if size < MIN_FAULTED_BYTES:
+        return
+    memory = array.reshape(-1).view(np.uint8)
+    step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
+    works = [
+        functools.partial(memory[at : at + step : mmap.PAGESIZE].fill, 0)
         for at in range(0, size, step)
     ]
     parallel_map(works, size)

@@ -51,6 +51,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, DispatchCommands
 from webnn_py.ir import Descriptor
+from webnn_py.memory.allocation import fault_in
 from webnn_py.memory.host_arrays import aligned_copy
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
@@ -151,6 +152,7 @@ class AwaitedDeviceRun(AwaitedRun):
         self._is_read_on_loop = traffic.result_bytes <= policy.loop_result_bytes
         self._has_run_before = prerecorder.latency.seconds > 0
         self._user_arrays = [output for output, _ in outputs if isinstance(output, np.ndarray)]
+        self._outputs_are_new = [given is None for given, _ in outputs]
         self._outputs = [
             np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
             for given, made in outputs
@@ -499,6 +501,9 @@ class AwaitedDeviceRun(AwaitedRun):
             if commands.fence is not None:
                 commands.record_following()
                 staging.wait(commands.fence)
+            for _, number in commands.results:
+                if self._outputs_are_new[number]:
+                    fault_in(self._outputs[number])
             results = [(buffer, self._outputs[number]) for buffer, number in commands.results]
             staging.read(results, self.cancellation, ending, None if on_worker else succeed)
             if on_worker:
