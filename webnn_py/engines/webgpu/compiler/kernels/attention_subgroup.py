@@ -1,18 +1,24 @@
 """Attention by subgroup matrices: flash attention on the tensor cores of a GPU.
 
-A subgroup takes some rows of queries, which it holds in matrices, through all keys. For each tile
+A subgroup takes the rows of queries of one matrix, which it holds, through all keys. For each tile
 of keys it multiplies queries by keys, and stores the scores to workgroup memory. There each
-invocation finds the maximum of its row and writes the softmax weights as float16. The subgroup
-multiplies these by the values and adds to its sums, which stay in matrices.
+invocation writes the softmax weights of its row as float16. The subgroup multiplies these by the
+values and adds to its sums, which stay in matrices.
 
 Elements of a matrix have no place that WGSL can name, so to rescale the sums they must pass through
 workgroup memory. That is rare: a row keeps its maximum until a score exceeds it by
-`MAX_SCORE_RISE`, as weights may exceed 1 (compare FlashAttention-4).
+`MAX_SCORE_RISE`, as weights may exceed 1 (compare FlashAttention-4). Weights are computed by the
+maximum of earlier tiles, in one pass over the scores, and computed again where it was too low.
+
+Barriers take most of the time that products do not, so a tile has three: the next keys and the
+values of this tile are written while weights are computed, when nobody reads either.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
@@ -32,36 +38,51 @@ from webnn_py.engines.webgpu.compiler.kernels.attention_operands import (
 )
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, divisor, loop, u32
-from webnn_py.engines.webgpu.program.storage import Features, MatrixShape
+from webnn_py.engines.webgpu.program.storage import Features, MatrixShape, literal
 from webnn_py.ir import Node
 
 _QUERY4 = declared("query4")
 _WEIGHTS = declared("weights")
 _SCORES = declared("scores")
-_TOTALS = declared("totals")
 _GROWN = declared("grown")
 _SCORE = declared("score")
 
-MAX_SCORE_RISE = 5.5
-"""How far a score may exceed its row's maximum before the sums are rescaled.
+MAX_SCORE_RISE = 8.0
+"""How far the binary logarithm of a weight may exceed that of its row's maximum.
 
-Weights reach e^5.5 = 245, which float16 holds as precisely as 1.
+Weights reach 2^8, which float16 holds as precisely as 1.
 """
 
-KEYS = 16
-"""Keys of a tile; more leave too few registers for two workgroups a processor."""
+LOG2_E = math.log2(math.e)
 
 MAX_SIZE = 128
 """Depth of queries and keys, and width of values, that fit into registers."""
 
-MAX_SIZE_OF_TWO_BLOCKS = 64
-"""Depth and width up to which a subgroup holds two matrices of rows."""
+MAX_SMALL_SIZE = 64
+"""Depth and width up to which tiles of few keys are faster."""
 
 PADDING = 8
-"""Elements between two rows in workgroup memory, so that they begin in different banks."""
+"""Elements between two rows in workgroup memory, so that they begin in different banks.
 
-MIN_WORKGROUPS = 132
+With it, neither stores of matrices nor loads of vec4s by adjacent invocations meet in a bank, if
+invocations of a row take turns.
+"""
+
+MIN_WORKGROUPS = 100
 """Workgroups of the larger size that are enough to occupy a large GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubgroupTile:
+    """Sizes of a workgroup's work.
+
+    Attributes:
+        keys: Keys of a tile.
+        subgroups: Subgroups, of one matrix of rows each.
+    """
+
+    keys: int
+    subgroups: int
 
 
 class SubgroupAttention:
@@ -80,46 +101,43 @@ class SubgroupAttention:
         self.depth, self.columns = operands.depth, operands.columns
         self.deep = _up(self.depth, shape.k)
         self.wide = _up(self.width, shape.n)
-        is_small = max(self.deep, self.wide) <= MAX_SIZE_OF_TWO_BLOCKS
-        self.blocks = 2 if is_small and 2 * shape.m <= shape.invocations else 1
-        self.own_rows = self.blocks * shape.m
-        self.lanes = shape.invocations // self.own_rows
-        self.subgroups = self._choose_subgroups()
-        self.invocations = self.subgroups * shape.invocations
-        self.tile_rows = self.subgroups * self.own_rows
-        self.may_end_early = operands.may_end_early(KEYS)
+        self.tile = tile = self._choose_tile()
+        self.lanes = shape.invocations // shape.m
+        self.invocations = tile.subgroups * shape.invocations
+        self.tile_rows = tile.subgroups * shape.m
+        self.score_stride = (tile.keys + PADDING) // 4
+        self.weight_stride = (tile.keys + PADDING) // 4
+        self.may_end_early = operands.may_end_early(tile.keys)
 
-    def _choose_subgroups(self) -> int:
-        """Return the subgroups of a workgroup: fewer where there are few rows."""
-        large = 4 * self.own_rows
-        workgroups = sampled(self.batches * -(-self.rows // large))
-        return 4 if workgroups >= MIN_WORKGROUPS else 2
+    def _choose_tile(self) -> SubgroupTile:
+        """Return the tile: fewer subgroups where there are few rows."""
+        keys = 16 if max(self.deep, self.wide) <= MAX_SMALL_SIZE else 32
+        workgroups = sampled(self.batches * -(-self.rows // (8 * self.shape.m)))
+        return SubgroupTile(keys, 8 if workgroups >= MIN_WORKGROUPS else 4)
 
     @property
     def _arrays(self) -> dict[str, WorkgroupArray]:
-        rows = self.tile_rows
+        rows, keys = self.tile_rows, self.tile.keys
         arrays = (
-            WorkgroupArray("held_keys", "vec4<f16>", (KEYS * (self.deep + PADDING) // 4,)),
-            WorkgroupArray("held_values", "vec4<f16>", (KEYS * (self.wide + PADDING) // 4,)),
-            WorkgroupArray("scores", "vec4<f32>", (rows * self._score_stride,)),
-            WorkgroupArray("weights", "vec4<f16>", (rows * self._weight_stride,)),
-            WorkgroupArray("totals", "f32", (rows * self.lanes,)),
+            WorkgroupArray("held_keys", "vec4<f16>", (keys * (self.deep + PADDING) // 4,)),
+            WorkgroupArray("held_values", "vec4<f16>", (keys * (self.wide + PADDING) // 4,)),
+            WorkgroupArray("scores", "vec4<f32>", (rows * self.score_stride,)),
+            WorkgroupArray("weights", "vec4<f16>", (rows * self.weight_stride,)),
             # All sizes are multiples of 16 bytes: NVIDIA places arrays one behind the other, and
             # reads matrices from the wrong place where one begins elsewhere.
             WorkgroupArray("grown", "vec4<u32>", ()),
         )
         return {array.name: array for array in arrays}
 
-    _score_stride = (KEYS + PADDING // 2) // 4
-    _weight_stride = (KEYS + PADDING) // 4
-
     def fits(self, features: Features) -> bool:
         """Whether the device has the memory and invocations, and the sizes suit the kernel."""
-        shape = self.shape
+        shape, keys = self.shape, self.tile.keys
         needed = sum(array.bytes for array in self._arrays.values())
-        is_even = KEYS % shape.n == 0 and KEYS % shape.k == 0 and shape.invocations % shape.m == 0
+        is_even = keys % shape.n == 0 and keys % shape.k == 0 and shape.invocations % shape.m == 0
+        has_room = self.lanes <= PADDING // 4 and keys // 4 % self.lanes == 0
         return (
             is_even
+            and has_room
             and max(self.deep, self.wide) <= MAX_SIZE
             and needed <= features.workgroup_bytes
             and self.invocations <= features.invocations
@@ -127,38 +145,48 @@ class SubgroupAttention:
 
     def kernel(self) -> Kernel:
         """Return the kernel with its fused epilogue."""
-        builder = self.builder
+        builder, operands, keys = self.builder, self.operands, self.tile.keys
         builder.vector_out = builder.writes_vectors(self.width)
         emit_epilogue(builder, self.node)
-        self.operands.add_loads("f16")
-        self.operands.add_score()
+        operands.add_loads("f16")
+        operands.add_score()
         tiles = -(-self.rows // self.tile_rows)
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
-        steps = -(-self.columns // KEYS)
+        steps = -(-self.columns // keys)
         last_row = f"min(first_row + {u32(self.tile_rows)}, {u32(self.rows)}) - {u32(1)}"
         lane = symbol("lane", self.shape.invocations)
         lines = [
             f"let place = {place};",
             f"let batch = place / {divisor(tiles)};",
             f"let first_row = place % {divisor(tiles)} * {u32(self.tile_rows)};",
-            f"let key_batch = {self.operands.key_batch};",
-            *self.operands.load_length("batch"),
-            f"let end = {self.operands.end_key(last_row)};",
-            f"let first_tile = {self.operands.first_key('first_row')} / {divisor(KEYS)};",
-            f"let end_tile = (end + {u32(KEYS - 1)}) / {divisor(KEYS)};",
+            f"let last_row = {last_row};",
+            f"let key_batch = {operands.key_batch};",
+            *operands.load_length("batch"),
+            f"let end = {operands.end_key('last_row')};",
+            f"let first_tile = {operands.first_key('first_row')} / {divisor(keys)};",
+            f"let end_tile = (end + {u32(keys - 1)}) / {divisor(keys)};",
             f"let subgroup = t / {divisor(self.shape.invocations)};",
             f"let lane = t % {divisor(self.shape.invocations)};",
-            f"let own = subgroup * {u32(self.own_rows)} + {lane // self.lanes};",
+            f"let own = subgroup * {u32(self.shape.m)} + {lane // self.lanes};",
             f"let part = {lane % self.lanes};",
             f"let row = min(first_row + own, {u32(self.rows - 1)});",
+            f"let here = own * {u32(self.score_stride)};",
             *self._bounds(),
             f"var top = {LOWEST_F32};",
             "var total = 0.0;",
-            *(f"var sum{i}_{j}: {self._result};" for i, j in self._sums),
+            *(f"var sum{j}: {self._result};" for j in self._columns),
             *self._load_queries(),
-            *(f"var {name}: vec4<f16>;" for name, _ in self._loads()),
-            *self._load_tile(symbol("first_tile", steps) * KEYS),
+            *(
+                f"var {name}: vec4<f16>;"
+                for keys in (True, False)
+                for name, *_ in self._loads(keys)
+            ),
+            *self._load_tile(symbol("first_tile", steps), is_keys=True),
+            *self._share_tile(is_keys=True),
+            *self._load_tile(symbol("first_tile", steps) + 1, is_keys=True),
+            *self._load_tile(symbol("first_tile", steps), is_keys=False),
+            "workgroupBarrier();",
             loop("for (var tile = first_tile; tile < end_tile; tile++)", steps),
             *self._tile(steps),
             END_LOOP,
@@ -174,12 +202,15 @@ class SubgroupAttention:
         return builder.finish(self.node.op, entry, groups)
 
     def _bounds(self) -> list[str]:
-        """Emit the first and the last key that this invocation's query sees."""
+        """Emit the first and the last key that this query sees, and that all of them see."""
         if not self.may_end_early:
             return []
+        operands = self.operands
         return [
-            f"let low = vec4<u32>({self.operands.first_key('row')});",
-            f"let high = vec4<u32>({self.operands.end_key('row')});",
+            f"let low = vec4<u32>({operands.first_key('row')});",
+            f"let high = vec4<u32>({operands.end_key('row')});",
+            f"let whole_begin = {operands.first_key('last_row')};",
+            f"let whole_end = {operands.end_key('first_row')};",
             f"let never = vec4<f32>({NEVER});",
         ]
 
@@ -190,17 +221,15 @@ class SubgroupAttention:
         return f"subgroup_matrix_result<f32, {self.shape.n}, {self.shape.m}>"
 
     @property
-    def _sums(self) -> list[tuple[int, int]]:
-        """Row and column of each matrix of sums."""
-        columns = range(self.wide // self.shape.n)
-        return [(i, j) for i in range(self.blocks) for j in columns]
+    def _columns(self) -> range:
+        """The columns of matrices of sums."""
+        return range(self.wide // self.shape.n)
 
-    def _left(self, array: str, block: int, at: int, stride: int) -> str:
-        """Emit the load of a left matrix from rows of this subgroup, from column `at` on."""
+    def _left(self, at: int) -> str:
+        """Emit the load of a left matrix from this subgroup's weights, from column `at` on."""
         type_ = f"subgroup_matrix_left<f16, {self.shape.k}, {self.shape.m}>"
-        row = symbol("subgroup", self.subgroups) * self.own_rows + block * self.shape.m
-        place = row * stride + at // 4
-        return f"subgroupMatrixLoad<{type_}, row_major>(&{declared(array)}, {place}, {u32(stride)})"
+        place = f"{self._row * self.weight_stride + at // 4}, {u32(self.weight_stride)}"
+        return f"subgroupMatrixLoad<{type_}, row_major>(&{_WEIGHTS}, {place})"
 
     def _right(self, array: str, key: int, at: int, size: int, order: str) -> str:
         """Emit the load of a right matrix from a tile of keys or values."""
@@ -209,10 +238,14 @@ class SubgroupAttention:
         place = u32(key * stride + at // 4)
         return f"subgroupMatrixLoad<{type_}, {order}>(&{declared(array)}, {place}, {u32(stride)})"
 
-    def _score_place(self, block: int, column: int) -> str:
-        """Return where a result matrix lies in `scores`."""
-        row = symbol("subgroup", self.subgroups) * self.own_rows + block * self.shape.m
-        return f"{row * self._score_stride + column // 4}"
+    @property
+    def _row(self) -> Index:
+        """This subgroup's first row."""
+        return symbol("subgroup", self.tile.subgroups) * self.shape.m
+
+    def _score_place(self, column: int) -> str:
+        """Return where a result matrix lies in `scores`, and the stride."""
+        return f"{self._row * self.score_stride + column // 4}, {u32(self.score_stride)}"
 
     # Loads
 
@@ -220,20 +253,18 @@ class SubgroupAttention:
         """Emit the loads of this subgroup's queries into matrices, through `weights`."""
         lines = []
         fours = -(-self.depth // 4)
-        for first in range(0, self.deep, KEYS):
-            part = min(KEYS, self.deep - first) // 4
+        for first in range(0, self.deep, self.tile.keys):
+            part = min(self.tile.keys, self.deep - first) // 4
             for number, guard in self._tasks(self.tile_rows * part):
                 item, four = number // part, number % part + first // 4
                 row = f"min(first_row + {item}, {u32(self.rows - 1)})"
                 value = _padded(f"{_QUERY4}(batch, {row}, {{}})", four, fours)
-                place = item * self._weight_stride + number % part
+                place = item * self.weight_stride + number % part
                 lines.append(f"{guard}{{ {_WEIGHTS}[{place}] = {value}; }}")
             lines.append("workgroupBarrier();")
             for step in range(part * 4 // self.shape.k):
                 k = first // self.shape.k + step
-                for i in range(self.blocks):
-                    left = self._left("weights", i, step * self.shape.k, self._weight_stride)
-                    lines.append(f"let query{i}_{k} = {left};")
+                lines.append(f"let query{k} = {self._left(step * self.shape.k)};")
             lines.append("workgroupBarrier();")
         return lines
 
@@ -244,32 +275,32 @@ class SubgroupAttention:
             ragged = first + self.invocations > count
             yield number.below(count), f"if ({number} < {u32(count)}) " if ragged else ""
 
-    def _loads(self) -> Iterator[tuple[str, tuple[bool, Index, str]]]:
-        """Yield the register of each load of a tile: of keys or values, number, condition."""
-        for is_keys, size in ((True, self.deep), (False, self.wide)):
-            for i, (number, guard) in enumerate(self._tasks(KEYS * size // 4)):
-                yield f"next_{'key' if is_keys else 'value'}{i}", (is_keys, number, guard)
+    def _loads(self, is_keys: bool) -> Iterator[tuple[str, Index, str]]:
+        """Yield the register of each load of a tile of keys or values, its number and condition."""
+        size = self.deep if is_keys else self.wide
+        for i, (number, guard) in enumerate(self._tasks(self.tile.keys * size // 4)):
+            yield f"next_{'key' if is_keys else 'value'}{i}", number, guard
 
-    def _load_tile(self, first: Index) -> list[str]:
-        """Emit the loads of the tile from key `first` on into registers."""
+    def _load_tile(self, tile: Index, is_keys: bool) -> list[str]:
+        """Emit the loads of a tile of keys or values into registers."""
         lines = []
-        for name, (is_keys, number, guard) in self._loads():
-            size, whole = (self.deep, self.depth) if is_keys else (self.wide, self.width)
-            key, four = first + number // (size // 4), number % (size // 4)
-            function = "key4" if is_keys else "value4"
-            at = f"min({key}, {u32(self.columns - 1)})" if self.may_end_early else str(key)
-            value = _padded(f"{declared(function)}(key_batch, {at}, {{}})", four, -(-whole // 4))
+        size, whole = (self.deep, self.depth) if is_keys else (self.wide, self.width)
+        for name, number, guard in self._loads(is_keys):
+            key, four = tile * self.tile.keys + number // (size // 4), number % (size // 4)
+            function = declared("key4" if is_keys else "value4")
+            at = f"min({key}, {u32(self.columns - 1)})"
+            value = _padded(f"{function}(key_batch, {at}, {{}})", four, -(-whole // 4))
             if not is_keys and self.may_end_early:
                 # Infinite values beyond the end would give NaN at weight 0.
                 value = f"select(vec4<f16>(), {value}, {key} < end)"
             lines.append(f"{guard}{{ {name} = {value}; }}")
         return lines
 
-    def _share_tile(self) -> list[str]:
-        """Emit the writes of the loaded tile to workgroup memory."""
+    def _share_tile(self, is_keys: bool) -> list[str]:
+        """Emit the writes of the loaded keys or values to workgroup memory."""
         lines = []
-        for name, (is_keys, number, guard) in self._loads():
-            array, size = ("held_keys", self.deep) if is_keys else ("held_values", self.wide)
+        array, size = ("held_keys", self.deep) if is_keys else ("held_values", self.wide)
+        for name, number, guard in self._loads(is_keys):
             fours = size // 4
             place = number // fours * (fours + PADDING // 4) + number % fours
             lines.append(f"{guard}{{ {declared(array)}[{place}] = {name}; }}")
@@ -278,119 +309,152 @@ class SubgroupAttention:
     # One tile of keys
 
     def _tile(self, steps: int) -> list[str]:
-        following = (symbol("tile", steps) + 1) * KEYS
+        tile = symbol("tile", steps)
         return [
-            *self._share_tile(),
-            "workgroupBarrier();",
-            f"if (tile + {u32(1)} < end_tile) {{",
-            *self._load_tile(following),
-            "}",
             *self._score_products(),
             "workgroupBarrier();",
+            *self._share_tile(is_keys=True),
+            *self._share_tile(is_keys=False),
             *self._softmax_weights(),
-            "workgroupBarrier();",
+            f"if (workgroupUniformLoad(&{_GROWN}).x == tile + {u32(1)}) {{",
+            *self._raise_maximum(),
+            "}",
+            *self._load_tile(tile + 2, is_keys=True),
+            *self._load_tile(tile + 1, is_keys=False),
             *self._add_values(),
-            "workgroupBarrier();",
         ]
 
     def _score_products(self) -> list[str]:
         """Emit the products of queries and keys, stored as scores."""
         shape = self.shape
         lines = []
-        for j in range(KEYS // shape.n):
-            lines.append("{")
+        for j in range(self.tile.keys // shape.n):
             # Without an initial value, naga keeps what the iteration before left.
-            lines += [f"var score{i} = {self._result}();" for i in range(self.blocks)]
+            lines += ["{", f"var products = {self._result}();"]
             for k in range(self.deep // shape.k):
-                right = self._right("held_keys", j * shape.n, k * shape.k, self.deep, "col_major")
-                lines.append(f"let key{k} = {right};")
-                for i in range(self.blocks):
-                    call = f"subgroupMatrixMultiplyAccumulate(query{i}_{k}, key{k}, score{i})"
-                    lines.append(f"score{i} = {call};")
-            for i in range(self.blocks):
-                lines.append(self._store_scores(i, j * shape.n, f"score{i}"))
-            lines.append("}")
+                key = self._right("held_keys", j * shape.n, k * shape.k, self.deep, "col_major")
+                lines.append(
+                    f"products = subgroupMatrixMultiplyAccumulate(query{k}, {key}, products);"
+                )
+            lines += [self._store_scores(j * shape.n, "products"), "}"]
         return lines
 
-    def _store_scores(self, block: int, column: int, matrix: str) -> str:
-        place = f"{self._score_place(block, column)}, {matrix}, {u32(self._score_stride)}"
-        return f"subgroupMatrixStore<row_major>(&{_SCORES}, {place});"
+    def _store_scores(self, column: int, matrix: str) -> str:
+        place, stride = self._score_place(column).split(", ")
+        return f"subgroupMatrixStore<row_major>(&{_SCORES}, {place}, {matrix}, {stride});"
 
     def _softmax_weights(self) -> list[str]:
-        """Emit the softmax weights of this invocation's part of its row."""
-        lines = [f"let first = tile * {u32(KEYS)};", f"let here = own * {u32(self._score_stride)};"]
-        fours = KEYS // 4
-        for four in range(fours):
-            each = []
-            for n in range(4):
-                at = f"first + {u32(4 * four + n)}"
-                if self.may_end_early:
-                    at = f"min({at}, {u32(self.columns - 1)})"
-                each.append(f"{_SCORE}(batch, row, {at}, s{four}.{'xyzw'[n]})")
-            value = f"vec4<f32>({', '.join(each)})"
-            if self.may_end_early:
-                columns = ", ".join(f"first + {u32(4 * four + n)}" for n in range(4))
-                inside = self.operands.sees(f"vec4<u32>({columns})", "low", "high")
-                value = f"select(never, {value}, {inside})"
-            lines += [f"let s{four} = {_SCORES}[here + {u32(four)}];", f"let c{four} = {value};"]
-        greatest = "c0"
-        for four in range(1, fours):
-            greatest = f"max({greatest}, c{four})"
-        lines += [
-            f"let most4 = {greatest};",
-            "let most = max(max(most4.x, most4.y), max(most4.z, most4.w));",
-            f"if (most > top + {MAX_SCORE_RISE}) {{ {_GROWN}.x = tile + 1u; }}",
-            f"if (workgroupUniformLoad(&{_GROWN}).x == tile + 1u) {{",
-            "let higher = max(top, most);",
-            "let less = exp(top - higher);",
-            "top = higher;",
-            "total *= less;",
-            *self._rescale(),
-            "}",
+        """Emit the weights of this invocation's part of its row, by the maximum so far."""
+        lines = [
+            f"let first = tile * {u32(self.tile.keys)};",
+            "var most = vec4<f32>();",
+            "var added = vec4<f32>();",
         ]
-        own = fours // self.lanes
-        for four in range(own):
-            value = f"c{four}"
-            for part in range(1, self.lanes):
-                value = f"select({value}, c{four + part * own}, part == {u32(part)})"
-            weight = f"exp({value} - top)"
-            # The sum is of the rounded weights, which multiply the values.
+        if self.may_end_early:
+            within = f"first >= whole_begin && first + {u32(self.tile.keys)} <= whole_end"
+            lines += [f"if ({within}) {{", *self._weights(False), "} else {"]
+            lines += [*self._weights(True), "}"]
+        else:
+            lines += self._weights(False)
+        return [
+            *lines,
+            f"if (max(max(most.x, most.y), max(most.z, most.w)) > {MAX_SCORE_RISE}) {{"
+            f" {_GROWN}.x = tile + {u32(1)}; }}",
+            "let before = total;",
+            "total += added.x + added.y + added.z + added.w;",
+        ]
+
+    def _weights(self, masked: bool) -> list[str]:
+        """Emit the weights of this invocation's keys, their sum and the greatest logarithm."""
+        lines = []
+        own = self.tile.keys // 4 // self.lanes
+        for n in range(own):
+            four = self._four(n)
             lines += [
-                f"let w{four} = vec4<f16>({weight});",
-                f"{_WEIGHTS}[own * {u32(self._weight_stride)} + part * {u32(own)} + {u32(four)}]"
-                f" = w{four};",
+                f"let s{n} = {_SCORES}[here + {four}];",
+                f"let y{n} = {self._logarithms(f's{n}', four, masked, '-top')};",
+                f"let w{n} = exp2(y{n});",
+                f"{_WEIGHTS}[own * {u32(self.weight_stride)} + {four}] = vec4<f16>(w{n});",
+                f"most = max(most, y{n});",
+                f"added += w{n};",
             ]
-        added = " + ".join(f"vec4<f32>(w{four})" for four in range(own))
-        return [*lines, f"let added = {added};", "total += added.x + added.y + added.z + added.w;"]
+        return lines
 
-    def _chunks(self) -> Iterator[list[tuple[int, int]]]:
-        """Yield the matrices of sums, as many columns at a time as `scores` has."""
-        across = KEYS // self.shape.n
-        columns = self.wide // self.shape.n
-        for first in range(0, columns, across):
-            yield [(i, j) for i, j in self._sums if first <= j < first + across]
+    def _four(self, n: int) -> str:
+        """Return the place of this invocation's n-th vec4 of scores among those of its row."""
+        return str(symbol("part", self.lanes) + n * self.lanes)
 
-    def _store_chunk(self, chunk: list[tuple[int, int]]) -> list[str]:
+    def _logarithms(self, scores: str, four: str, masked: bool, plus: str) -> str:
+        """Emit the binary logarithms of four weights, with a number added to them.
+
+        Args:
+            scores: The four products of the query and the keys.
+            four: The place of the four among the tile's keys.
+            masked: Whether the query may not see all of them.
+            plus: The number.
+        """
+        changes = self.operands.what.changes
+        columns = [f"first + ({four}) * {u32(4)} + {u32(n)}" for n in range(4)]
+        factor = LOG2_E
+        if all(change.kind == "scale" for change in changes):
+            factor *= math.prod(change.number for change in changes)
+        else:
+            at = (f"min({column}, {u32(self.columns - 1)})" for column in columns)
+            each = (
+                f"{_SCORE}(batch, row, {column}, {scores}.{lane})"
+                for column, lane in zip(at, "xyzw", strict=True)
+            )
+            scores = f"vec4<f32>({', '.join(each)})"
+        value = f"fma({scores}, vec4<f32>({literal(factor, 'f32')}), vec4<f32>({plus}))"
+        if not masked:
+            return value
+        inside = self.operands.sees(f"vec4<u32>({', '.join(columns)})", "low", "high")
+        return f"select(never, {value}, {inside})"
+
+    def _raise_maximum(self) -> list[str]:
+        """Emit weights by a higher maximum of each row, and the sums rescaled to it."""
+        fours = self.tile.keys // 4
+        score = self._logarithms("s", "n", self.may_end_early, "0.0")
+        return [
+            "var higher = vec4<f32>(top);",
+            loop(f"for (var n = 0u; n < {u32(fours)}; n++)", fours),
+            f"let s = {_SCORES}[here + n];",
+            f"higher = max(higher, {score});",
+            END_LOOP,
+            "let highest = max(max(higher.x, higher.y), max(higher.z, higher.w));",
+            "let less = exp2(top - highest);",
+            "top = highest;",
+            "added = vec4<f32>();",
+            *self._weights(self.may_end_early),
+            "total = before * less + added.x + added.y + added.z + added.w;",
+            "workgroupBarrier();",
+            *self._rescale(),
+        ]
+
+    def _chunks(self) -> Iterator[range]:
+        """Yield the columns of matrices of sums, as many at a time as `scores` has."""
+        across = self.tile.keys // self.shape.n
+        for first in range(0, len(self._columns), across):
+            yield self._columns[first : first + across]
+
+    def _store_chunk(self, chunk: range) -> list[str]:
         """Emit the stores of some sums to `scores`."""
-        first = chunk[0][1]
-        return [self._store_scores(i, (j - first) * self.shape.n, f"sum{i}_{j}") for i, j in chunk]
+        return [self._store_scores(i * self.shape.n, f"sum{j}") for i, j in enumerate(chunk)]
 
     def _rescale(self) -> list[str]:
         """Emit the multiplication of the sums of each row by its `less`."""
         lines = []
-        own = KEYS // 4 // self.lanes
+        own = self.tile.keys // 4 // self.lanes
         for chunk in self._chunks():
-            first = chunk[0][1]
             lines += [
                 *self._store_chunk(chunk),
                 "workgroupBarrier();",
                 *(f"{_SCORES}[here + part * {u32(own)} + {u32(n)}] *= less;" for n in range(own)),
                 "workgroupBarrier();",
             ]
-            for i, j in chunk:
-                place = self._score_place(i, (j - first) * self.shape.n)
-                load = f"(&{_SCORES}, {place}, {u32(self._score_stride)})"
-                lines.append(f"sum{i}_{j} = subgroupMatrixLoad<{self._result}, row_major>{load};")
+            for i, j in enumerate(chunk):
+                load = f"(&{_SCORES}, {self._score_place(i * self.shape.n)})"
+                lines.append(f"sum{j} = subgroupMatrixLoad<{self._result}, row_major>{load};")
             lines.append("workgroupBarrier();")
         return lines
 
@@ -398,18 +462,12 @@ class SubgroupAttention:
         """Emit the products of weights and values, added to the sums."""
         shape = self.shape
         lines = []
-        for k in range(KEYS // shape.k):
-            lines.append("{")
-            for i in range(self.blocks):
-                left = self._left("weights", i, k * shape.k, self._weight_stride)
-                lines.append(f"let weight{i} = {left};")
-            for j in range(self.wide // shape.n):
+        for k in range(self.tile.keys // shape.k):
+            lines += ["{", f"let weight = {self._left(k * shape.k)};"]
+            for j in self._columns:
                 at = j * shape.n
-                right = self._right("held_values", k * shape.k, at, self.wide, "row_major")
-                lines.append(f"let value{j} = {right};")
-                for i in range(self.blocks):
-                    call = f"subgroupMatrixMultiplyAccumulate(weight{i}, value{j}, sum{i}_{j})"
-                    lines.append(f"sum{i}_{j} = {call};")
+                value = self._right("held_values", k * shape.k, at, self.wide, "row_major")
+                lines.append(f"sum{j} = subgroupMatrixMultiplyAccumulate(weight, {value}, sum{j});")
             lines.append("}")
         return lines
 
@@ -417,15 +475,16 @@ class SubgroupAttention:
 
     def _finish(self) -> list[str]:
         """Emit the division by the sums of weights, and the stores."""
-        lines = [f"{_TOTALS}[own * {u32(self.lanes)} + part] = total;"]
-        fours = KEYS // 4
+        fours = self.tile.keys // 4
+        # Behind each row's scores.
+        lines = [f"{_SCORES}[here + {u32(fours)} + part] = vec4<f32>(total);"]
         for chunk in self._chunks():
-            first = chunk[0][1] * self.shape.n
+            first = chunk[0] * self.shape.n
             lines += [*self._store_chunk(chunk), "workgroupBarrier();"]
             for task, guard in self._tasks(self.tile_rows * fours):
                 item, four = task // fours, task % fours
-                parts = (f"{_TOTALS}[{item * self.lanes + n}]" for n in range(self.lanes))
-                total = f"({' + '.join(parts)})"
+                places = (item * self.score_stride + fours + n for n in range(self.lanes))
+                total = f"({' + '.join(f'{_SCORES}[{place}].x' for place in places)})"
                 value = self.operands.quotient("sum", total)
                 here = symbol("here_row", self.rows)
                 at = four * 4 + first
@@ -437,7 +496,7 @@ class SubgroupAttention:
                     f"{guard}{{",
                     f"let here_row = first_row + {item};",
                     f"if ({inside}) {{",
-                    f"let sum = {_SCORES}[{item * self._score_stride + four}];",
+                    f"let sum = {_SCORES}[{item * self.score_stride + four}];",
                     f"let value = {value};",
                     *self._put(base + at, at),
                     "}",
