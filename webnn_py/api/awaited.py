@@ -164,7 +164,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 else:
                     given = self._given(compiled, signature, inputs, outputs)
                     run = self._compile_first(executables, signature, sizes, given, waits)
-            return promising(run, given, waits) if waits else run
+            return promising(run, given.names, waits) if waits else run
         except Exception as error:
             return raised(error)
 
@@ -172,26 +172,31 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         self, graph: StagedGraph, inputs: Any, outputs: Any, waits: Points
     ) -> Coroutine[Any, Any, dict[str, Any]]:
         """Run a graph whose stages follow from each other's results, one after another."""
-        if waits or self._batching is not None:
-            what = "sync" if waits else "batch"
+        if self._batching is not None:
             raise NotSupportedError(
-                f"option {what!r}: results of this graph decide sizes of its tensors, so that it"
-                f" runs in parts; leave out `{what}`"
+                "option 'batch': results of this graph decide sizes of its tensors, so that it runs"
+                " in parts; leave out `batch`"
             )
         copied = {
             name: value.copy() if isinstance(value, np.ndarray) else value
             for name, value in convert.mapping(inputs, "inputs", DataError).items()
         }
-        return self._awaited_stages(graph.steps(copied, outputs))
+        run = self._awaited_stages(graph.steps(copied, outputs), waits)
+        return promising(run, [*graph.outputs], waits)
 
-    async def _awaited_stages(self, steps: Steps) -> dict[str, Any]:
+    async def _awaited_stages(self, steps: Steps, waits: Points) -> dict[str, Any]:
+        before = tuple(point.timeline(wait=point.wait) for point in waits if point.wait is not None)
         try:
             step = next(steps)
             while True:
-                step = steps.send(await self.compute(*step))
+                step = steps.send(await self.compute(*step, sync=before))
+                before = ()
         except StopIteration as end:
             results: dict[str, Any] = end.value
-            return results
+        for point in waits:
+            if point.signal is not None:
+                point.timeline.signal(point.signal)
+        return results
 
     def _given(
         self,

@@ -135,10 +135,10 @@ async def _end(run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -
         run.release()
 
 
-def promising(run: AwaitableRun, given: Arguments, waits: Points) -> AwaitableRun:
+def promising(run: AwaitableRun, names: Sequence[str], waits: Points) -> AwaitableRun:
     """Wrap a run that signals, so that its waiters learn of a failure before it begins."""
     signals = any(point.signal is not None for point in waits)
-    return _Promising(run, waits, given.names) if signals else run
+    return _Promising(run, waits, names) if signals else run
 
 
 class _Promising(Coroutine[Any, Any, dict[str, Any]]):

@@ -225,11 +225,14 @@ def _split(recipe: Graph, counted: Iterable[CountedSize]) -> list[Graph]:
             nodes.append([])
         nodes[stage].append(node)
     crossing: dict[Value, Value] = {}
+    mark = "between"
+    while any(mark in name for name in (*outputs, *(value.name for value in recipe.inputs))):
+        mark += "_"
     for number, some in enumerate(nodes):
         for node in some:
             for value in node.operands:
                 if value in recipe.producers and stages[value] < number and value not in crossing:
-                    name = f"{len(crossing)}:between"
+                    name = f"{len(crossing)} {mark}"
                     crossing[value] = Value(value.data_type, value.shape, name)
     return [_stage(recipe, n, some, stages, crossing) for n, some in enumerate(nodes) if some]
 

@@ -345,7 +345,7 @@ class MLProgram(Unpicklable, Suggesting):
             else:
                 given = given_arguments(self._session, executable.plan.arguments, arguments)
                 run = finished(self._session, *self._start(executable, *given), waits)
-            return promising(run, given[1], waits) if waits else run
+            return promising(run, given[1].names, waits) if waits else run
         except Exception as error:
             return raised(error)
 
