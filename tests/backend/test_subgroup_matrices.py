@@ -170,7 +170,7 @@ def test_convolutions(matrices: tuple[MLContext, list[str]]) -> None:
 
 
 @anywhere
-@pytest.mark.parametrize(("rows", "keys", "depth", "width"), [(40, 70, 16, 20)])
+@pytest.mark.parametrize(("rows", "keys", "depth", "width"), [(40, 70, 16, 20), (20, 70, 112, 20)])
 def test_attention(
     matrices: tuple[MLContext, list[str]], rows: int, keys: int, depth: int, width: int
 ) -> None:

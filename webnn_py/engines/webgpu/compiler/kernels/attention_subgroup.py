@@ -264,7 +264,7 @@ class SubgroupAttention:
             lines.append("workgroupBarrier();")
             for step in range(part * 4 // self.shape.k):
                 k = first // self.shape.k + step
-                lines.append(f"let query{k} = {self._left(step * self.shape.k)};")
+                lines.append(f"let held_query{k} = {self._left(step * self.shape.k)};")
             lines.append("workgroupBarrier();")
         return lines
 
@@ -334,7 +334,7 @@ class SubgroupAttention:
             for k in range(self.deep // shape.k):
                 key = self._right("held_keys", j * shape.n, k * shape.k, self.deep, "col_major")
                 lines.append(
-                    f"products = subgroupMatrixMultiplyAccumulate(query{k}, {key}, products);"
+                    f"products = subgroupMatrixMultiplyAccumulate(held_query{k}, {key}, products);"
                 )
             lines += [self._store_scores(j * shape.n, "products"), "}"]
         return lines
