@@ -95,12 +95,21 @@ async def clients(decoder: MLDecoder, ids: list[int], count: int) -> None:
     await asyncio.gather(*(client() for _ in range(count)))
 
 
+async def in_thread(peer: OnnxRuntime) -> None:
+    """Have a thread take as many steps as one client."""
+    for _ in range(TOKENS):
+        await asyncio.to_thread(peer.step)
+
+
 def joined(name: str, options: argparse.Namespace, clock: report.Clock) -> report.Figures:
     """One row: tokens a second of one and of four clients, and the event loop's longest stall."""
     path, _ = folder_of(name)
     peer = Ours(path, options.engines[0], options.threads)
     ids = text(peer.decoder.vocabulary, 16)
+    other = OnnxRuntime(path, options.threads)
+    other.fill(ids)
     stalls: list[float] = []
+    others: list[float] = []
     idle: list[float] = []
 
     def turn(count: int) -> float:
@@ -108,13 +117,14 @@ def joined(name: str, options: argparse.Namespace, clock: report.Clock) -> repor
         _, seconds, longest = asyncio.run(_stalled(clients(peer.decoder, ids, count)))
         rate = count * TOKENS / (clock() - begun)
         stalls.append(longest * 1e3)
+        others.append(1e3 * asyncio.run(_stalled(in_thread(other)))[2])
         idle.append(1e3 * asyncio.run(_stalled(asyncio.sleep(seconds)))[2])
         return rate
 
     for count in (1, JOINED):
         turn(count)
-    stalls.clear()
-    idle.clear()
+    for times in (stalls, others, idle):
+        times.clear()
     rates = report.interleaved(
         {count: functools.partial(turn, count) for count in (1, JOINED)}, options.rounds
     )
@@ -124,6 +134,7 @@ def joined(name: str, options: argparse.Namespace, clock: report.Clock) -> repor
         "four": statistics.median(rates[JOINED]),
         "gain": report.ratio(rates[JOINED], rates[1]),
         "stall, ms": statistics.median(stalls),
+        "of ONNX Runtime in a thread, ms": statistics.median(others),
         "of an idle loop, ms": statistics.median(idle),
     }
 
