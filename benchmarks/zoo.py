@@ -29,7 +29,7 @@ import onnxruntime
 import webnn_py.onnx
 from benchmarks import cpu_peers, report
 from benchmarks.cpu_builds import SMALL
-from webnn_py import MLExecution, ml
+from webnn_py import MLExecution, MLGraph, ml
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
@@ -38,6 +38,8 @@ OPEN_SIZES = (64, 32, 224, 16, 512, 576, 1024, 640)
 WAYS = ("open", "fixed", "constants")
 """How a model is loaded: with open sizes, with those of the inputs, with scalars as constants."""
 LOADS = 3
+MAX_DRAWN = 2048
+"""Random numbers along a dimension that contents decide."""
 MAX_SECONDS = 240.0
 """Most seconds that a file may take."""
 DTYPES = {
@@ -109,8 +111,26 @@ def ours(path: Path, engine: str, inputs: Inputs, way: str) -> Any:
     shapes = {} if way == "open" else {name: x.shape for name, x in others.items()}
     graph = webnn_py.onnx.load(path, context, input_shapes=shapes, constants=scalars)
     execution = MLExecution(context)
-    given = {name: others[name] for name in graph.inputs}
+    given = {name: others[name] for name in graph.inputs if name in others}
+    given |= silence(graph, given)
     return lambda: execution.compute(graph, given)
+
+
+def silence(graph: MLGraph, given: Inputs) -> Inputs:
+    """Return zeros for inputs that take the place of random numbers."""
+    sizes = {
+        str(size): number
+        for name, array in given.items()
+        for size, number in zip(graph.inputs[name].shape, array.shape, strict=True)
+    }
+    return {
+        name: np.zeros(
+            [n if isinstance(n, int) else sizes.get(str(n), MAX_DRAWN) for n in end.shape],
+            end.data_type,
+        )
+        for name, end in graph.inputs.items()
+        if name not in given
+    }
 
 
 def first_way(path: Path, engine: str, inputs: Inputs) -> tuple[str, Any]:
