@@ -19,7 +19,8 @@ from webnn_py import (
     NotSupportedError,
     ValidationError,
 )
-from webnn_py.onnx import add_to, load
+from webnn_py.onnx import add_to, load, load_impl
+from webnn_py.onnx.importer import Importer
 
 node = onnx.helper.make_node
 
@@ -374,3 +375,60 @@ def test_a_part_without_rows_is_left_out_of_an_open_concat(cpu: MLContext) -> No
     x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
     (y,) = MLExecution(cpu).compute(graph, {"x": x}).values()
     np.testing.assert_array_equal(y, np.concatenate([x, x], 1))
+
+
+@pytest.mark.parametrize(
+    ("made", "attempts", "shapes"),
+    [
+        (
+            model(
+                [node("MaxPool", ["x"], ["y"], kernel_shape=[5, 9])], {"x": [1, 1, "h", "w"]}, "y"
+            ),
+            2,
+            {"x": (1, 1, "h", "w")},
+        ),
+        (
+            model(
+                [node("Concat", ["x", "y", "z"], ["a"], axis=1)],
+                {"x": ["k", 2], "y": ["m", 2], "z": ["n", 2]},
+                "a",
+            ),
+            2,
+            {"x": ("k", 2), "y": ("k", 2), "z": ("k", 2)},
+        ),
+        (
+            model(  # the pooling needs a size of 2, the sum a multiple of 2
+                [
+                    node("MaxPool", ["x"], ["half"], kernel_shape=[2, 2], strides=[2, 2]),
+                    node("Resize", ["half", "", "twice"], ["whole"]),
+                    node("Add", ["x", "whole"], ["y"]),
+                ],
+                {"x": [1, 1, "h", "w"]},
+                "y",
+                {"twice": np.array([1, 1, 2, 2], np.float32)},
+            ),
+            3,
+            {"x": (1, 1, "2*h_by_2", "2*w_by_2")},
+        ),
+    ],
+)
+def test_all_constraints_of_a_node_are_found_at_once(
+    cpu: MLContext,
+    monkeypatch: pytest.MonkeyPatch,
+    made: onnx.ModelProto,
+    attempts: int,
+    shapes: dict[str, Any],
+) -> None:
+    importers = []
+
+    def importer(*given: Any) -> Importer:
+        importers.append(Importer(*given))
+        return importers[-1]
+
+    monkeypatch.setattr(load_impl, "Importer", importer)
+    graph = load(made, cpu)
+    assert len(importers) == attempts
+    assert {
+        name: tuple(n if isinstance(n, int) else str(n) for n in end.shape)
+        for name, end in graph.inputs.items()
+    } == shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from webnn_py.core import polynomials
@@ -17,6 +17,7 @@ from webnn_py.core.undecided_dims import (
     are_assumed,
     deciding_bounds,
     describe_bounds,
+    is_granted,
     note,
     suggest_bounds,
 )
@@ -225,6 +226,8 @@ class MLDimension:
         if low >= 0 or high < 0:
             return low >= 0
         polynomial = over._polynomial
+        if is_granted(">=", polynomial):
+            return True
         note(">=", polynomial)
         if are_assumed():
             return True
@@ -415,6 +418,14 @@ def check_divides(divisor: int, size: int, what: str) -> None:
         )
 
 
+def differ(a: Sequence[object], b: Sequence[object]) -> bool:
+    """Whether two shapes differ where their equality is not granted; see `undecided_dims.grant`."""
+    if a == b or len(a) != len(b):
+        return a != b
+    overs: Iterable[Any] = (x - y for x, y in zip(a, b, strict=True) if x != y)  # type: ignore[operator]
+    return not all(is_dimension(over) and is_granted("==", over._polynomial) for over in overs)
+
+
 def undecided(got: object, expected: object) -> str:
     """Explain why two sizes or shapes are not known to be equal, as the end of a message.
 
@@ -432,7 +443,7 @@ def undecided(got: object, expected: object) -> str:
         over: Any = a - b  # type: ignore[operator]
         if _is_never_zero(over):
             return ""
-        if not found:
+        if not found and differ((a,), (b,)):
             note("==", over._polynomial)
             sizes = describe_bounds(over._polynomial)
             found = f"; whether `{a} == {b}` is not known{sizes}{_equating(a, b, over)}"

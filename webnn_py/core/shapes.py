@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from webnn_py.core import dtypes
-from webnn_py.core.dimensions import is_dimension, least, span, undecided
+from webnn_py.core.dimensions import differ, is_dimension, least, span, undecided
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import MAX_DIMENSION
@@ -66,7 +66,7 @@ def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a",
     wide_a = (1,) * (rank - len(a)) + tuple(a)
     wide_b = (1,) * (rank - len(b)) + tuple(b)
     for x, y in zip(wide_a, wide_b, strict=True):
-        if x != y and 1 not in (x, y):
+        if x != y and 1 not in (x, y) and differ((x,), (y,)):
             raise ValidationError(
                 f"shapes of {names[0]} {list(a)} and {names[1]} {list(b)} do not broadcast"
                 f"{undecided(x, y) or undecided(x, 1) or undecided(y, 1)}"

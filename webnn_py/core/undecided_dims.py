@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -19,6 +19,7 @@ Question = tuple[str, Polynomial]
 """Relation (">=" or "==" to 0) and polynomial: whether it holds for all sizes."""
 _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
 _assumed: ContextVar[bool] = ContextVar("assumed", default=False)
+_granted: ContextVar[frozenset[Question]] = ContextVar("granted", default=frozenset())
 
 
 @contextmanager
@@ -50,6 +51,21 @@ def assume_valid() -> Iterator[None]:
 def are_assumed() -> bool:
     """Whether undecided comparisons are taken for true."""
     return _assumed.get()
+
+
+@contextmanager
+def grant(questions: Iterable[Question]) -> Iterator[None]:
+    """Take the answer to these questions for yes, so that the next ones are asked."""
+    token = _granted.set(frozenset(questions))
+    try:
+        yield
+    finally:
+        _granted.reset(token)
+
+
+def is_granted(relation: str, of: Polynomial) -> bool:
+    """Whether the answer to a question is taken for yes."""
+    return (relation, of) in _granted.get()
 
 
 def note(relation: str, of: Polynomial) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from webnn_py.core.dimensions import MLDimension, is_dimension, is_open, symbols
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.polynomials import MAX_DIMENSION
+from webnn_py.core.undecided_dims import grant
 from webnn_py.onnx.data_sizes import DataSize, DataSizes
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
@@ -176,14 +176,25 @@ class Emitter:
 
     def _call(self, method: Callable[[], Any]) -> Any:
         """Call a builder's method; where the importer can narrow open sizes, ask it to."""
-        if self._narrows:
-            # Where no constraint helps, sizes decide when the graph runs.
+        # Where no constraint helps, sizes decide when the graph runs.
+        wanted: list[NarrowerError] = []
+        while self._narrows:
             try:
-                with contextlib.suppress(ValidationError), narrowing():
-                    return method()
+                with grant(one.question for one in wanted if one.question), narrowing():
+                    made = method()
+            except ValidationError:
+                break
             except NarrowerError as error:
-                if self.may_narrow(error):
-                    raise
+                if not self.may_narrow(error) or any(map(error.depends_on, wanted)):
+                    break
+                wanted.append(error)
+            else:
+                if not wanted:
+                    return made
+                break
+        if wanted:
+            first, *first.also = wanted
+            raise first
         return method()
 
     def may_narrow(self, error: NarrowerError) -> bool:

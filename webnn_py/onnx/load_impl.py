@@ -76,7 +76,7 @@ def imported(
                     before = accepted.get(name, (low, high))
                     accepted[name] = max(low, before[0]), min(high, before[1])
             else:
-                fewer.append(error)
+                fewer += [error, *error.also]
 
 
 def built(

@@ -22,7 +22,7 @@ from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import MAX_DIMENSION
-from webnn_py.core.undecided_dims import record_questions
+from webnn_py.core.undecided_dims import Question, record_questions
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]
@@ -93,7 +93,8 @@ class NarrowerError(Exception):
         multiple: Name of a size, and the number of which it must be a multiple.
         likely: Pairs of names, one of which must be equal; sizes at the same axis are likely.
         follows: Name of a size, and the sum of other sizes that it must equal.
-        names: Names of all sizes in the question that the constraint decides.
+        question: The question that the constraint decides.
+        also: Other constraints that the node needs.
     """
 
     def __init__(
@@ -103,12 +104,23 @@ class NarrowerError(Exception):
         multiple: tuple[str, int] | None = None,
         likely: Sequence[tuple[str, str]] = (),
         follows: tuple[str, str] | None = None,
-        names: Collection[str] = (),
+        question: Question | None = None,
     ) -> None:
         super().__init__(bounds or same or multiple or tuple(likely) or follows)
         self.bounds, self.same, self.multiple, self.likely = bounds, same, multiple, likely
         self.follows = follows
-        self.names = names
+        self.question = question
+        self.also: list[NarrowerError] = []
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all sizes in the question."""
+        return () if self.question is None else self.question[1].symbols.keys()
+
+    def depends_on(self, other: NarrowerError) -> bool:
+        """Whether another constraint may answer the question, too."""
+        both_unite = self.same is not None and other.same is not None
+        return not both_unite and not set(self.names).isdisjoint(other.names)
 
 
 @contextmanager
@@ -133,8 +145,7 @@ def narrowing() -> Iterator[None]:
             follows = find_sum(asked[0]) if rest else None
             if rest and not follows:
                 raise
-            names = asked[0][1].symbols
-            raise NarrowerError(bounds, same, multiple, likely, follows, names) from error
+            raise NarrowerError(bounds, same, multiple, likely, follows, asked[0]) from error
 
 
 class BrokenModelError(MLError, ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from webnn_py.core.convert import MLNumber, SignedSize, Size
-from webnn_py.core.dimensions import check_divides, undecided
+from webnn_py.core.dimensions import check_divides, differ, undecided
 from webnn_py.core.dtypes import ANY, cast_number
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
@@ -52,7 +52,7 @@ class Movement:
         shape = list(first.shape)
         for i, other in enumerate(rest, 1):
             others = (*other.shape[:axis], first.shape[axis], *other.shape[axis + 1 :])
-            if other.data_type != first.data_type or others != first.shape:
+            if other.data_type != first.data_type or differ(others, first.shape):
                 raise ValidationError(
                     f"operand 'inputs[{i}]': {other.data_type} {list(other.shape)}, expected"
                     f" {first.data_type} {list(first.shape)} but for axis {axis}"
