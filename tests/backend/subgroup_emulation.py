@@ -49,7 +49,7 @@ def emulated(code: str) -> str:
     start = body.index("{") + 1
     body = f"{body[:start]}\n  emulated_lane = {index[1]} % {INVOCATIONS}u;{body[start:]}"
     parts = [
-        *(_load(side, order, name, kind) for side, _, order, name in loads),
+        *(_load(side, order, name, kind, arrays[name]) for side, _, order, name in loads),
         *(_store(name) for name in stores),
         _multiply(kind),
         _HALVES if kind == "f16" else "",
@@ -97,17 +97,19 @@ _PLACES = {
 """Type, row and column of element `i` that an invocation holds of each kind."""
 
 
-def _place(row: str, column: str) -> str:
-    return f"((offset + ({row}) * stride) * 4u + ({column}))"
+def _place(row: str, column: str, unit: int = 4) -> str:
+    return f"((offset + ({row}) * stride) * {unit}u + ({column}))"
 
 
-def _load(side: str, order: str, name: str, kind: str) -> str:
+def _load(side: str, order: str, name: str, kind: str, array: str) -> str:
     type_, row, column = _PLACES[side]
     count = {"left": DEPTHS[kind], "right": DEPTHS[kind] * EACH, "result": EACH}[side]
-    place = _place(*((row, column) if order == "row_major" else (column, row)))
+    unit = 16 if array == "vec4<i32>" else 4
+    place = _place(*((row, column) if order == "row_major" else (column, row)), unit)
     element = f"f32({name}[{place} / 4u][{place} % 4u])"
     if kind == "i8":
-        element = f"extractBits({name}[{place} / 4u], {place} % 4u * 8u, 8u)"
+        word = f"[{place} / 4u]" if unit == 4 else f"[{place} / 16u][{place} / 4u % 4u]"
+        element = f"extractBits({name}{word}, {place} % 4u * 8u, 8u)"
     return f"""
 fn emulated_load_{side}_{order}_{name}(offset: u32, stride: u32) -> {type_} {{
   var matrix: {type_};

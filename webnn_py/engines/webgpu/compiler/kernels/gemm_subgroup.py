@@ -98,9 +98,16 @@ class _Side:
     element: str
 
     @property
-    def four(self) -> str:
-        """The WGSL type of four elements in shared memory."""
-        return "vec4<f16>" if self.element == "f16" else "i32"
+    def unit(self) -> int:
+        """Elements of the tile in one element of its array: one load of bytes, or four."""
+        return self.width if self.element == "i8" else 4
+
+    @property
+    def array_element(self) -> str:
+        """The WGSL type of an element of the tile's array."""
+        if self.element == "f16":
+            return "vec4<f16>"
+        return "i32" if self.unit == 4 else "vec4<i32>"
 
     @property
     def line(self) -> int:
@@ -125,7 +132,7 @@ class _Side:
     @property
     def type(self) -> str:
         """The WGSL type of one load."""
-        return self.four if self.width == 4 else F16X8
+        return self.array_element if self.width == 4 else F16X8
 
     def matrix(self, free: Index, k: Index, shape: MatrixShape) -> str:
         """Emit the load of a matrix whose first element is at row or column `free` and at `k`."""
@@ -137,8 +144,8 @@ class _Side:
         at = free * self.stride + k if self.along_k else k * self.stride + free
         type_ = f"subgroup_matrix_{side}<{self.element}, {size}>"
         array = declared(f"gemm_tile_{self.name}")
-        # Offset and stride count elements of the array, each of which holds four.
-        place = f"{at // 4}, {u32(self.stride // 4)}"
+        # Offset and stride count elements of the array.
+        place = f"{at // self.unit}, {u32(self.stride // self.unit)}"
         return f"subgroupMatrixLoad<{type_}, {order}>(&{array}, {place})"
 
 
@@ -167,7 +174,11 @@ class _Writer:
     def arrays(self) -> list[WorkgroupArray]:
         """Return the workgroup arrays: both tiles, and a result matrix of each subgroup."""
         tiles = [
-            WorkgroupArray(f"gemm_tile_{side.name}", side.four, (side.lines * side.stride // 4,))
+            WorkgroupArray(
+                f"gemm_tile_{side.name}",
+                side.array_element,
+                (side.lines * side.stride // side.unit,),
+            )
             for side in self.sides
         ]
         size = self.tile.subgroups * self.shape.m * self.shape.n // 4
@@ -230,13 +241,10 @@ class _Writer:
         for side in self.sides:
             for name, number in self._tasks(side):
                 line, along = self._split(side, number)
-                to = (line * side.stride + along) // 4
+                to = (line * side.stride + along) // side.unit
                 array = declared(f"gemm_tile_{side.name}")
                 if side.width == 16:
-                    puts = [
-                        f"{array}[{to + i}] = bitcast<i32>({name}.{word});"
-                        for i, word in enumerate("xyzw")
-                    ]
+                    puts = [f"{array}[{to}] = bitcast<vec4<i32>>({name});"]
                 elif side.width == 8:
                     halves = (f"bitcast<vec4<f16>>({name}.{words})" for words in ("xy", "zw"))
                     puts = [f"{array}[{to + i}] = {half};" for i, half in enumerate(halves)]
