@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.legalize.legalize import has_own_operator,
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node
-from webnn_py.passes import Target, optimize
+from webnn_py.passes import PIPELINE, Pass, Target, optimize
 
 
 def legal(what: Build, features: Features) -> Graph:
@@ -27,14 +27,14 @@ def legalized(recipe: Graph, features: Features) -> Graph:
     return legalize(optimized(recipe, features), features)
 
 
-def optimized(recipe: Graph, features: Features) -> Graph:
+def optimized(recipe: Graph, features: Features, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
     """A graph after the passes alone."""
 
     def has_kernel(node: Node) -> bool:
         supported = has_lowering(node.op) or has_own_operator(node, features)
         return supported and is_faster_whole(node, features)
 
-    return optimize(recipe, Target(has_kernel, evaluate))
+    return optimize(recipe, Target(has_kernel, evaluate), passes)
 
 
 def kernels(what: Build, features: Features) -> list[Kernel]:

@@ -55,7 +55,7 @@ def legalize(graph: Graph, features: Features) -> Graph:
     growing = _GrowingConcats(features)
     rules = (
         *(stabilize, narrow_starts, sequences, attentions, integers, packed, crop_pool),
-        *(split_long_loop, growing, concats, exact),
+        *(pool_codes, split_long_loop, growing, concats, exact),
     )
     legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.rewrite(node))
@@ -165,6 +165,31 @@ def crop_pool(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
     if tuple(taps) == attrs["window_dimensions"]:
         return None
     return rewriter.apply_again(node, window_dimensions=taps, padding=padding, output_sizes=counts)
+
+
+def pool_codes(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """Pool quantized elements as they are, where the greatest one is quantized again alike."""
+    if node.op != "quantize_linear":
+        return None
+    value, *parameters = (rewriter.map[operand] for operand in node.operands)
+    pool = rewriter.producer_of(value)
+    if pool is None or pool.op != "max_pool2d":
+        return None
+    dequantize = rewriter.producer_of(rewriter.map[next(pool.operands)])
+    if dequantize is None or dequantize.op != "dequantize_linear":
+        return None
+    codes, *others = (rewriter.map[operand] for operand in dequantize.operands)
+    if codes.data_type != node.output.data_type:
+        return None
+    (scale, zero), before = (
+        [rewriter.array_of(one) if one.size == 1 else None for one in operands]
+        for operands in (parameters, others)
+    )
+    if scale is None or zero is None or not scale.item() > 0:
+        return None
+    if any(one is None for one in before) or [scale, zero] != before:
+        return None
+    return rewriter.apply_again(pool, input=codes)
 
 
 def stabilize(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
