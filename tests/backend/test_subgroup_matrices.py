@@ -27,7 +27,7 @@ from webnn_py.passes import multiply_integers, split_float32
 TOLERANCE = 1e-3
 """Relative to the norm of the result, whose elements are rounded to float16."""
 
-SMALL_COSTS = (Cost(SubgroupTile(32, 16, 16, 2, 1), 1, 1, 1, 1),)
+SMALL_COSTS = (Cost(SubgroupTile(32, 16, 32, 2, 1), 1, 1, 1, 1),)
 """A tile that software adapters compile soon."""
 
 Array = np.ndarray[Any, Any]
@@ -268,7 +268,7 @@ def check_integers(
     """Run a graph, whose products are of int8, and compare with the reference exactly."""
     context, codes = matrices
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(costs, "MATRIX_COSTS", SMALL_COSTS)
+        patch.setattr(costs, "I8_COSTS", SMALL_COSTS)
         results = awaited(build(context, record), inputs)
     assert sum("subgroup_matrix_left<i8" in code for code in codes) == products
     for name, wanted in reference(record, inputs).items():
