@@ -308,6 +308,28 @@ def test_open_products_of_integers(matrices: tuple[MLContext, list[str]]) -> Non
     assert not engine.keeps_whole(node)
 
 
+@anywhere
+@pytest.mark.parametrize(("taps", "padding"), [((5, 4), (2, 2, 1, 1)), ((3, 2), (1, 0, 0, 0))])
+def test_images_by_steps_of_two(
+    matrices: tuple[MLContext, list[str]], taps: tuple[int, int], padding: tuple[int, ...]
+) -> None:
+    """Paddings that begin inside a square or not, of unsigned codes whose zero point pads."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 256, (2, 8, 10, 3)).astype(np.uint8)
+    w = rng.integers(-128, 128, (16, *taps, 3)).astype(np.int8)
+
+    def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        options: Any = {"input_layout": "nhwc", "filter_layout": "ohwi", "strides": [2, 2]}
+        image, zero = b.input("x", "uint8", x.shape), b.constant(np.uint8(100))
+        y = b.conv2d_integer(
+            image, b.constant(w), input_zero_point=zero, padding=padding, **options
+        )
+        return {"y": y}
+
+    check_integers(matrices, record, {"x": x})
+    assert any("window16_at" in code for code in matrices[1])
+
+
 def quantized_network(
     data_type: str, layout: Literal["nchw", "nhwc"]
 ) -> Callable[[MLGraphBuilder], Any]:

@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.compiler.legalize.packed_products import (
     keep_packed,
 )
 from webnn_py.engines.webgpu.compiler.legalize.sequences import expand_sequence, is_sequence
+from webnn_py.engines.webgpu.compiler.legalize.space_to_depth import to_depth
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import split_long_loop
 from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
@@ -51,10 +52,11 @@ def legalize(graph: Graph, features: Features) -> Graph:
     attentions = functools.partial(fuse_attention, features=features)
     integers = functools.partial(multiply_codes, features=features)
     packed = functools.partial(keep_packed, features=features)
+    depths = functools.partial(to_depth, features=features)
     exact = ExactQuotients(graph)
     growing = _GrowingConcats(features)
     rules = (
-        *(stabilize, narrow_starts, sequences, attentions, integers, packed, crop_pool),
+        *(stabilize, narrow_starts, sequences, attentions, depths, integers, packed, crop_pool),
         *(pool_codes, split_long_loop, growing, concats, exact),
     )
     legalizer = _Legalizer(graph, rules)
