@@ -143,9 +143,12 @@ MATRIX_COSTS = (
     Cost(SubgroupTile(32, 32, 64, 2, 2), 0.40, 0.19, 3, 0.3),
     Cost(SubgroupTile(32, 32, 128, 2, 2), 0.42, 0.35, 2, 0.6),
 )
-"""Costs for float16 by subgroup matrices."""
+"""Costs for float16 by subgroup matrices.
 
-I8_COSTS = (
+Tiles of bytes are twice as deep: a step loads as many bytes and multiplies as many matrices.
+"""
+
+QUANTIZING_COSTS = (
     Cost(SubgroupTile(128, 128, 64, 4, 2), 0.84, 0.42, 2, 16.0),
     Cost(SubgroupTile(128, 64, 64, 4, 2), 0.84, 0.33, 3, 10.1),
     Cost(SubgroupTile(64, 128, 64, 2, 4), 0.72, 0.41, 4, 11.7),
@@ -154,7 +157,7 @@ I8_COSTS = (
     Cost(SubgroupTile(64, 32, 64, 2, 2), 0.55, 0.21, 6, 3.3),
     Cost(SubgroupTile(32, 64, 64, 2, 2), 0.78, 0.21, 7, 3.1),
 )
-"""Costs for bytes by subgroup matrices, with epilogues that quantize.
+"""Costs for bytes by subgroup matrices with long epilogues, which quantize.
 
 These take as long as the product: it pays that a processor holds many small parts of C.
 """
@@ -264,12 +267,22 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     f16_costs = F16_VEC8_COSTS if problem.has_vec8_loads else F16_COSTS
     costs: Sequence[Cost] = (*MATRIX_COSTS, *f16_costs) if is_f16 else COSTS
     if problem.by_matrices:
-        costs = MATRIX_COSTS if is_f16 else I8_COSTS
+        costs = MATRIX_COSTS if is_f16 else _costs_of_bytes(problem)
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.may_share_dispatch and is_small:
         return [cost for cost in fitting if cost.tile.invocations == JOINT_INVOCATIONS] or fitting
     return fitting
+
+
+def _costs_of_bytes(problem: GemmProblem) -> Sequence[Cost]:
+    """Return the costs of a product of bytes."""
+    if problem.long_stores:
+        return QUANTIZING_COSTS
+    # A tile of twice the depth takes as long as one of float16.
+    return [
+        replace(cost, tile=replace(cost.tile, depth=2 * cost.tile.depth)) for cost in MATRIX_COSTS
+    ]
 
 
 def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:

@@ -7,7 +7,8 @@ float32; of int32 where it multiplies bytes. While it multiplies, its invocation
 tiles into registers.
 
 The elements of a result matrix have no place that WGSL can name. So a subgroup stores its results
-to shared memory, one matrix at a time, from where its invocations pass them to the epilogue.
+to shared memory, one matrix at a time, from where its invocations pass them to the epilogue. Bytes
+go where a tile was: what shared memory that saves leaves room for more workgroups.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
 )
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 from webnn_py.engines.webgpu.program.storage import MatrixShape
-
-_GEMM_RESULT = declared("gemm_result")
 
 
 def emit_subgroup(problem: GemmProblem, tile: SubgroupTile, limits: Limits) -> TileKernel:
@@ -110,6 +109,11 @@ class _Side:
         return "i32" if self.unit == 4 else "vec4<i32>"
 
     @property
+    def array_length(self) -> int:
+        """Length of the tile's array."""
+        return self.lines * self.stride // self.unit
+
+    @property
     def line(self) -> int:
         """Contiguous elements of the tile."""
         return self.depth if self.along_k else self.extent
@@ -171,18 +175,30 @@ class _Writer:
         down, across = self.own_rows // self.shape.m, self.own_cols // self.shape.n
         return [(i, j) for i in range(down) for j in range(across)]
 
+    @property
+    def result_size(self) -> int:
+        """Vec4s of a result matrix of each subgroup."""
+        return self.tile.subgroups * self.shape.m * self.shape.n // 4
+
+    @property
+    def shared_results(self) -> str:
+        """The array for results: that of a tile if its elements and its length allow it."""
+        side = max(self.sides, key=lambda side: side.array_length)
+        fits = side.array_length >= self.result_size
+        if fits and side.array_element == self.problem.total4:
+            return f"gemm_tile_{side.name}"
+        return "gemm_result"
+
     def arrays(self) -> list[WorkgroupArray]:
-        """Return the workgroup arrays: both tiles, and a result matrix of each subgroup."""
-        tiles = [
-            WorkgroupArray(
-                f"gemm_tile_{side.name}",
-                side.array_element,
-                (side.lines * side.stride // side.unit,),
-            )
+        """Return the workgroup arrays: both tiles, and one for results unless a tile serves."""
+        arrays = [
+            WorkgroupArray(f"gemm_tile_{side.name}", side.array_element, (side.array_length,))
             for side in self.sides
         ]
-        size = self.tile.subgroups * self.shape.m * self.shape.n // 4
-        return [*tiles, WorkgroupArray("gemm_result", self.problem.total4, (size,))]
+        if self.shared_results == "gemm_result":
+            size = (self.result_size,)
+            arrays.append(WorkgroupArray("gemm_result", self.problem.total4, size))
+        return arrays
 
     def place(self) -> list[str]:
         """Emit the place of this subgroup, its result matrices, and the registers for loads."""
@@ -323,7 +339,8 @@ class _Writer:
         size = self.shape.m * self.shape.n // 4
         first = symbol("subgroup", self.tile.subgroups) * size
         place = f"{first}, sum{i}_{j}, {u32(self.shape.n // 4)}"
-        return [f"subgroupMatrixStore<row_major>(&{_GEMM_RESULT}, {place});"]
+        array = declared(self.shared_results)
+        return [f"subgroupMatrixStore<row_major>(&{array}, {place});"]
 
     def _store(self, guards: Guards, row: Index, col: Index) -> list[str]:
         """Emit the stores of the shared result matrix, whose first element is `row`, `col`."""
@@ -337,7 +354,7 @@ class _Writer:
             block = [
                 f"let row = row0 + own_row + {row + at // across};",
                 f"let col = col0 + own_col + {col + at % across * 4};",
-                f"let value = {_GEMM_RESULT}[{first + at}];",
+                f"let value = {declared(self.shared_results)}[{first + at}];",
             ]
             puts = store_values(
                 self.problem, symbol("row"), symbol("col"), "value", wide=True, guard=guards.n

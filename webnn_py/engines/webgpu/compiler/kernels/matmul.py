@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import MAX_FUSED_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     ADD_KERNEL_US,
-    I8_COSTS,
     MATRIX_COSTS,
+    QUANTIZING_COSTS,
     Split,
     Tile,
     best_split,
@@ -202,7 +202,7 @@ class NamedTile:
 
 
 _HARDWARE: Sequence[Tile | DirectTile | ReduceTile] = (
-    *(cost.tile for cost in (*MATRIX_COSTS, *I8_COSTS)),
+    *(cost.tile for cost in (*MATRIX_COSTS, *QUANTIZING_COSTS)),
     SharedTile(128, 128, 16, 8, 8),
     SharedTile(128, 64, 16, 8, 8),
     SharedTile(64, 128, 16, 8, 8),
