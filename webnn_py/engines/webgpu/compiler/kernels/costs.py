@@ -131,11 +131,15 @@ F16_VEC8_COSTS = (
 
 MATRIX_COSTS = (
     Cost(SubgroupTile(128, 256, 32, 2, 4), 1.00, 1.00, 1, 3.0),
+    Cost(SubgroupTile(128, 256, 32, 4, 4), 1.56, 0.97, 3, 7.4),
     Cost(SubgroupTile(128, 192, 32, 2, 4), 0.88, 0.88, 1, 4.0),
+    Cost(SubgroupTile(128, 128, 64, 2, 4), 1.00, 1.00, 2, 3.1),
     Cost(SubgroupTile(128, 128, 64, 2, 2), 0.98, 0.98, 1, 5.2),
     Cost(SubgroupTile(128, 128, 32, 2, 2), 0.55, 0.55, 1, 3.0),
     Cost(SubgroupTile(128, 96, 64, 4, 1), 0.84, 0.84, 1, 3.0),
     Cost(SubgroupTile(128, 96, 32, 4, 1), 0.60, 0.45, 2, 2.0),
+    Cost(SubgroupTile(128, 64, 64, 4, 2), 0.57, 0.57, 1, 4.9),
+    Cost(SubgroupTile(128, 64, 32, 4, 2), 0.73, 0.48, 6, 1.8),
     Cost(SubgroupTile(96, 96, 64, 2, 2), 0.71, 0.71, 1, 2.0),
     Cost(SubgroupTile(64, 64, 64, 2, 2), 0.42, 0.39, 2, 0.6),
     Cost(SubgroupTile(64, 32, 64, 2, 1), 0.42, 0.25, 3, 0.3),
