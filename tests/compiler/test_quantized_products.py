@@ -101,6 +101,30 @@ def test_products_by_packed_weights_are_one_kernel(bits: int) -> None:
     assert [multiplying(made, "f16"), len(made)] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("shape", "options", "convolved"),
+    [
+        ([2, 8, 6, 3], {}, (2, 4, 3, 16)),
+        ([2, 8, 6, 3], {"padding": [3, 0, 1, 2]}, (2, 4, 3, 16)),
+        ([2, 8, 6, 3], {"strides": [2, 1]}, (2, 8, 6, 4)),
+        ([2, 8, 6, 3], {"dilations": [2, 1]}, (2, 8, 6, 4)),
+        ([2, 8, 7, 3], {}, (2, 8, 7, 4)),
+        ([2, 8, 6, 8], {}, (2, 8, 6, 8)),
+    ],
+)
+def test_squares_are_convolved_where_they_fit_steps_of_two(
+    shape: list[int], options: dict[str, Any], convolved: tuple[int, ...]
+) -> None:
+    def body(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        w = b.constant(np.ones((16, 3, 3, shape[-1]), np.int8))
+        layouts: Any = {"input_layout": "nhwc", "filter_layout": "ohwi"}
+        given: Any = {"strides": [2, 2]} | options
+        return {"y": b.conv2d_integer(b.input("x", "int8", shape), w, **layouts, **given)}
+
+    (node,) = (node for node in legal(body, MATRICES).nodes if node.op == "conv2d_codes")
+    assert next(node.operands).shape == convolved
+
+
 @pytest.mark.parametrize(("scale", "zero", "left"), [(0.5, 3, 1), (0.25, 3, 3), (0.5, 4, 3)])
 def test_codes_are_pooled_as_they_are(scale: float, zero: int, left: int) -> None:
     """Where the greatest one is quantized again by the same scale and zero point."""

@@ -40,8 +40,6 @@ def to_depth(rewriter: Rewriter, node: Node, features: Features) -> list[MLOpera
         count - 1 + tap - pad - size // STEP
         for count, tap, pad, size in zip((height, width), taps, before, sizes, strict=True)
     ]
-    if min(after) < 0:
-        return None
     return rewriter.apply_again(
         node,
         input=_squares_of_image(rewriter, image),
