@@ -119,6 +119,8 @@ class NarrowerError(Exception):
 
     def depends_on(self, other: NarrowerError) -> bool:
         """Whether another constraint may answer the question, too."""
+        if self.bounds is not None and self.question is not None and self.question[0] == "==":
+            return True  # a size of 1 broadcasts, instead of being equal to the other one
         both_unite = self.same is not None and other.same is not None
         return not both_unite and not set(self.names).isdisjoint(other.names)
 
