@@ -62,7 +62,6 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
-@functools.lru_cache(maxsize=1024)
 class Deferred:
     """Message that is composed when it is shown, because many errors are caught before.
 
@@ -84,6 +83,7 @@ class Deferred:
         return str, (str(self),)
 
 
+@functools.lru_cache(maxsize=1024)
 def named(kind: str, name: str) -> str:
     """Return the title of a graph's operand in messages; cached, as each run needs it."""
     return f"{kind} {shown(name)}"
