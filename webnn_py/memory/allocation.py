@@ -75,12 +75,14 @@ def copy_array(target: Array, source: Array) -> None:
         np.copyto(target, source)
         return
     to, origin = (array.reshape(-1).view(np.uint8) for array in (target, source))
-    step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
-    works = [
-        functools.partial(np.copyto, to[at : at + step], origin[at : at + step])
-        for at in range(0, size, step)
-    ]
+    works = [functools.partial(np.copyto, to[part], origin[part]) for part in _parts(size)]
     parallel_map(works, size)
+
+
+def _parts(size: int) -> list[slice]:
+    """Return a part of so many bytes for each thread, in whole huge pages."""
+    step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
+    return [slice(at, min(at + step, size)) for at in range(0, size, step)]
 
 
 def fault_in(array: Array) -> None:
@@ -92,9 +94,5 @@ def fault_in(array: Array) -> None:
     if size < MIN_FAULTED_BYTES:
         return
     memory = array.reshape(-1).view(np.uint8)
-    step = -(-size // (MAX_THREADS * HUGE_PAGE_BYTES)) * HUGE_PAGE_BYTES
-    works = [
-        functools.partial(memory[at : at + step : mmap.PAGESIZE].fill, 0)
-        for at in range(0, size, step)
-    ]
+    works = [functools.partial(memory[part][:: mmap.PAGESIZE].fill, 0) for part in _parts(size)]
     parallel_map(works, size)
