@@ -38,9 +38,8 @@ def package_file() -> Path:
 
 def answer(decoder: MLDecoder, tokenizer: Any, text: str, end: int) -> Iterator[str]:
     """Yield the pieces of what follows a text."""
-    stream = DecodeStream(
-        skip_special_tokens=True
-    )  # holds tokens back until their characters are complete
+    # It holds tokens back until their characters are complete.
+    stream = DecodeStream(skip_special_tokens=True)
     for token in decoder.generate_sync(tokenizer.encode(text).ids, stop={end}):
         yield stream.step(tokenizer, token) or ""
 

@@ -92,9 +92,8 @@ class Chat:
         return self._pieces(tokens)
 
     async def _pieces(self, tokens: Any) -> AsyncGenerator[str, None]:
-        stream = DecodeStream(
-            skip_special_tokens=True
-        )  # holds tokens back until their characters are complete
+        # It holds tokens back until their characters are complete.
+        stream = DecodeStream(skip_special_tokens=True)
         self._clients += 1
         try:
             async with contextlib.aclosing(tokens):

@@ -206,7 +206,7 @@ class _Chosen:
                 and self._is_filled(node.inputs[0], 1)
             )
         numbers = [value for value in node.operands if value in self._numbers]
-        if len(numbers) != 1 or not self._size_alone(output):
+        if len(numbers) != 1 or self._size not in output.shape:
             return False
         others = [value for value in node.operands if value not in self._numbers]
         neutral = {"add": 0, "mul": 1}.get(node.op)
@@ -215,9 +215,6 @@ class _Chosen:
         return node.op in ("cast", "expand", "identity", "reshape") and (
             result_axes(node, self.axes, self._size) == [axis_of(output, self._size)]
         )
-
-    def _size_alone(self, value: Value) -> bool:
-        return self._size in value.shape
 
     def _is_filled(self, value: Value | None, number: int) -> bool:
         """Whether a value is a constant of one number, perhaps expanded."""

@@ -94,7 +94,11 @@ def emit_epilogue(
 
 
 def _add_near_tail(builder: KernelBuilder, taken: str, body: Body) -> bool:
-    """Add a tail that may be off by one, and tells so, if the tail quantizes; else return False."""
+    """Add a copy of a quantizing tail that flags codes which may be off by one.
+
+    Returns:
+        Whether the tail quantizes; no copy is added else.
+    """
     text = "\n".join(["", *body.lines, ""])
     near = text.replace("wn_quantized_byte(", "wn_quantized_near(unsure, ")
     if near == text:
