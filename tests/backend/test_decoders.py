@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +35,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.api.decoding.bound_steps import BoundSteps
 
 PROMPT = [3, 1, 4]
 
@@ -400,6 +403,51 @@ def test_a_cancelled_feed_leaves_the_text_as_it_was(decoder: MLDecoder) -> None:
         np.testing.assert_allclose(found, logits_after([*PROMPT, 9]), rtol=1e-4, atol=1e-4)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("interrupts", [True, False])
+def test_ctrl_c_in_a_step_leaves_the_text_as_it_was(
+    decoder: MLDecoder, monkeypatch: pytest.MonkeyPatch, interrupts: bool
+) -> None:
+    text, other = decoder.sequence(), decoder.sequence()
+    text.feed_sync(PROMPT)
+    other.feed_sync(PROMPT)
+    threads = []
+
+    def logits(self: BoundSteps, *arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)
+        return steps(self, *arguments)
+
+    steps = BoundSteps.logits
+    monkeypatch.setattr(BoundSteps, "logits", logits)
+    with pytest.raises(KeyboardInterrupt) if interrupts else contextlib.nullcontext():
+        text.feed_sync([5])
+    assert threads == [threading.get_ident()]  # no other text has tokens to read
+    monkeypatch.undo()
+    assert text.tokens == ((*PROMPT,) if interrupts else (*PROMPT, 5))
+    for sequence, token in ((text, 8), (other, 6)):
+        sequence.truncate(len(PROMPT))
+        found = sequence.feed_sync([token])
+        np.testing.assert_allclose(found, logits_after([*PROMPT, token]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_feed_beside_clients_of_an_event_loop(decoder: MLDecoder) -> None:
+    async def client() -> list[int]:
+        return [token async for token in decoder.generate(PROMPT, max_tokens=13)]
+
+    def feed() -> list[int]:
+        with decoder.sequence() as text:
+            tokens = [int(text.feed_sync(PROMPT).argmax())]
+            while len(tokens) < 13:
+                tokens.append(int(text.feed_sync(tokens[-1:]).argmax()))
+            return tokens
+
+    async def main() -> list[list[int]]:
+        return await asyncio.gather(client(), asyncio.to_thread(feed), client())
+
+    assert asyncio.run(main()) == [tokens_after(PROMPT, 13)] * 3
 
 
 def test_a_closed_sequence(decoder: MLDecoder) -> None:

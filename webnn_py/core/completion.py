@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from webnn_py.core.deferred_signals import uninterrupted
 from webnn_py.core.errors import InvalidStateError, OperationError
 from webnn_py.core.exit_guard import stop_daemon
 from webnn_py.core.thread_priority import THREAD, shorten_slice
@@ -430,6 +431,8 @@ def interrupts_own_call() -> bool:
         if file.startswith(PACKAGE):
             if frame.f_code is Completion.wait.__code__:  # a waiting thread holds no locks
                 return False
+            if frame.f_code is uninterrupted.__code__:
+                return True
             if file.startswith(LOCKING_FOLDERS) or (nearest and file in LOCKING_FILES):
                 return True
             nearest = False

@@ -2,7 +2,8 @@
 
 Continuous batching: between two runs, rows join and leave. Each turn is one run that reads one
 token of every row whose next token is known, and then one run that reads a piece of one prompt.
-Only the scheduler's thread changes rows and caches; others send it messages.
+Only the scheduler's thread changes rows and caches; others send it messages. A thread that waits
+for the only row with tokens stands in for it: to wake a thread takes 0.1 ms.
 
 Source: Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models",
 2022.
@@ -30,6 +31,7 @@ from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import MAX_TOKENS_AHEAD
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
+from webnn_py.core.deferred_signals import call_uninterrupted
 from webnn_py.core.errors import InvalidStateError, MLError, OperationError
 from webnn_py.core.workers import Workers
 from webnn_py.ir import Array
@@ -204,13 +206,33 @@ class Scheduler:
         self._messages.append(message)
         self.wake()
 
+    def post(self, message: Callable[[], None]) -> None:
+        """Have a function called before the next run, which this does not bring about."""
+        self._messages.append(message)
+
     def wake(self) -> None:
         """Have the thread look for work."""
+        if self._take_over():
+            self._start()
+
+    def run_here(self, row: Row) -> None:
+        """Read a row's tokens on this thread, while no other row has any; else wake the thread."""
+        if self._is_device:
+            self.wake()
+        elif self._take_over():
+            call_uninterrupted(functools.partial(self._run_alone, row))
+
+    def _take_over(self) -> bool:
+        """Return whether this thread may run now; else whoever runs looks for work again."""
         with self._lock:
+            self._again = self._running
             if self._running:
-                self._again = True
-                return
+                return False
             self._running = True
+            return True
+
+    def _start(self) -> None:
+        """Let the scheduler's thread go on in this thread's place."""
         try:
             self._thread.submit(self._run, self._stop)
         except MLError as error:
@@ -300,18 +322,39 @@ class Scheduler:
 
     def _run(self) -> None:
         while True:
+            self._take_messages()
             while self._turn():
-                pass
+                self._take_messages()
             with self._lock:
                 if not self._again:
                     self._running = False
                     return
                 self._again = False
 
-    def _turn(self) -> bool:
-        """Read one token of each row that is ready, and a piece of one prompt."""
+    def _run_alone(self, row: Row) -> None:
+        """Read the tokens of one row, until others have some."""
+        try:
+            self._take_messages()
+            while self._is_only(row) and self._turn():
+                self._take_messages()
+        finally:
+            with self._lock:
+                others = self._again or any(r.pending for r in (*self._rows, *self._queue))
+                self._again, self._running = False, others
+            if others:
+                self._start()
+
+    def _is_only(self, row: Row) -> bool:
+        """Return whether a row has tokens to read, and no other row has."""
+        others = any(r.pending and r is not row for r in (*self._rows, *self._queue))
+        return bool(row.pending) and not others
+
+    def _take_messages(self) -> None:
         while self._messages:
             self._messages.popleft()()
+
+    def _turn(self) -> bool:
+        """Read one token of each row that is ready, and a piece of one prompt."""
         if self._closed is not None:
             self._fail_all(self._closed)
             return False
@@ -556,8 +599,7 @@ class Scheduler:
         """Fail all rows: the thread cannot go on."""
         with self._lock:
             self._running = False
-        while self._messages:
-            self._messages.popleft()()
+        self._take_messages()
         self._fail_all(error)
 
     def _fail_all(self, error: BaseException) -> None:

@@ -142,8 +142,10 @@ class MLSequence(Unpicklable, Suggesting):
         """
         check_may_block("feed_sync", "feed_async")
         check_interrupts_nothing("feed_sync")
-        done, read, turn = self._begin(ids, sync)
+        done, read, turn = self._begin(ids, sync, waits=True)
         try:
+            if not turn.waits:
+                self._scheduler.run_here(self._row)
             logits = done.wait()
         except BaseException:
             self._drop(turn)
@@ -197,7 +199,7 @@ class MLSequence(Unpicklable, Suggesting):
                     f"truncate: length {kept}, expected at most {len(self._tokens)}"
                 )
             del self._tokens[kept:]
-            self._scheduler.send(functools.partial(self._scheduler.truncate, self._row, kept))
+            self._scheduler.post(functools.partial(self._scheduler.truncate, self._row, kept))
 
     def fork(self) -> MLSequence:
         """Return another sequence with the same text, which goes its own way from here.
@@ -245,9 +247,15 @@ class MLSequence(Unpicklable, Suggesting):
             )
 
     def _begin(
-        self, ids: Any, sync: Iterable[TimelinePoint]
+        self, ids: Any, sync: Iterable[TimelinePoint], waits: bool = False
     ) -> tuple[Completion[Any], Sequence[int], TimelineTurn]:
-        """Send the tokens; return the completion of their logits, the tokens, and their turn."""
+        """Send the tokens; return the completion of their logits, the tokens, and their turn.
+
+        Args:
+            ids: The user's ids.
+            sync: The user's timeline points.
+            waits: This thread goes on to `Scheduler.run_here`, if the turn waits for nothing.
+        """
         scheduler, row = self._scheduler, self._row
         turn = TimelineTurn(scheduler.session, points(sync), "a feed of an MLSequence")
         with self._lock:
@@ -268,7 +276,8 @@ class MLSequence(Unpicklable, Suggesting):
             row.read(read, succeed, fail)
             scheduler.admit(row)
 
-        scheduler.wait_for(turn, lambda: scheduler.send(begin), fail)
+        send = scheduler.post if waits and not turn.waits else scheduler.send
+        scheduler.wait_for(turn, lambda: send(begin), fail)
         return done, read, turn
 
     def _end(self, read: Sequence[int], logits: Array) -> Array:

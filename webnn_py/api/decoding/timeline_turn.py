@@ -36,6 +36,11 @@ class TimelineTurn:
         self._has_ended = False
         self._parked: Operation | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the work waits for timelines at first."""
+        return bool(self._waits)
+
     def begin(self, start: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
         """Call `start` when all waits are met, or `fail` with the error if they never will be."""
         if not self._waits:
