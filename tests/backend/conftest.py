@@ -297,7 +297,7 @@ def refusing() -> Callable[[MLContext], contextlib.AbstractContextManager[None]]
     def refuse(context: MLContext) -> Iterator[None]:
         gpu = engine_of(context).gpu
 
-        def submit(commands: Any) -> None:
+        def submit(*commands: Any) -> None:
             raise wgpu.GPUValidationError("no")
 
         gpu.submit = submit

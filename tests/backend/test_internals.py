@@ -129,9 +129,9 @@ def test_long_runs_are_submitted_in_pieces_on_hardware(
     submitted: list[Any] = []
     submit = engine_of(context).gpu.submit
 
-    def counting(commands: Any) -> None:
+    def counting(*commands: Any) -> None:
         submitted.append(commands)
-        submit(commands)
+        submit(*commands)
 
     monkeypatch.setattr(engine_of(context).gpu, "submit", counting)
     program = mixed(context, repeat=301, own=True)
@@ -148,6 +148,45 @@ def test_long_runs_are_submitted_in_pieces_on_hardware(
     submitted.clear()
     program.run_sync({"x": X})
     assert 0 < len(submitted) < in_pieces / 2
+
+
+def test_recorded_runs_are_submitted_in_pieces_where_that_takes_long(
+    gpu: MLContext, contexts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = contexts("gpu")
+    device = engine_of(context).gpu
+    monkeypatch.setattr(device, "hardware", True)
+    monkeypatch.setattr(device.webgpu, "ENCODES_ON_SUBMIT", True)
+    submitted: list[int] = []  # command buffers of each submission
+    submit = device.submit
+
+    def counting(commands: Any, before: Any = ()) -> None:
+        submitted.append(1 + len(before))
+        submit(commands, before)
+
+    monkeypatch.setattr(device, "submit", counting)
+    program = mixed(context, repeat=41, own=True)
+    program.run_sync({"x": X})
+
+    def run_recorded() -> Any:
+        executable: Any = program._executable
+        loaded = executable.program
+        run = place_arguments(loaded, {"x": X}, {"total": None}, loaded.io_buffer)
+        executable.prerecorder.release()
+        executable.prerecorder.record_whole(run)
+        submitted.clear()
+        return program.run_sync({"x": X})["total"]
+
+    added = expected_total(X, 41)
+    np.testing.assert_allclose(run_recorded(), 1 + 2 * added, rtol=1e-4, atol=1e-3)
+    assert len(submitted) > 2
+    encoder = MLCommandEncoder(context)  # whose commands may come between two submissions
+    buffers = {"x": buffer_of(context.device, X), "total": empty_buffer(context.device, 48)}
+    encoder.execute(program, buffers)
+    encoder.finish()
+    np.testing.assert_allclose(run_recorded(), 1 + 3 * added, rtol=1e-4, atol=1e-3)
+    assert len(submitted) == 1
+    assert submitted[0] > 2
 
 
 @pytest.mark.parametrize("repeat", [3, 301])

@@ -141,6 +141,9 @@ class RunCommands:
         self._encoder: Any = None
         self._pass: Any = None
         self._ends_piece = False  # the last recorded step
+        # Else the device would begin when all of it is encoded.
+        self._is_split = gpu.webgpu.ENCODES_ON_SUBMIT and not (run.before or run.after)
+        self._finished_pieces: list[Any] = []  # command buffers before the last one
         self._submission = 0
         self.results: list[tuple[Any, int]] = []
         self.fence: Any = None
@@ -159,7 +162,7 @@ class RunCommands:
     @property
     def has_begun(self) -> bool:
         """Whether any of it is recorded."""
-        return self.is_recorded or self._pass is not None
+        return self.is_recorded or self._pass is not None or bool(self._finished_pieces)
 
     @property
     def is_encoded(self) -> bool:
@@ -183,6 +186,9 @@ class RunCommands:
     def record(self) -> None:
         """Record the next step, or finish the command buffer."""
         self._ends_piece = self._record_step()
+        if self._ends_piece and self._steps and self._is_split:
+            self._finished_pieces.append(self._finish())
+            self._ends_piece = False
 
     def _record_step(self) -> bool:
         """Record the next step; return whether it ends a piece."""
@@ -229,6 +235,11 @@ class RunCommands:
             self._gpu.uploads.end_writing(self._sources)
         if self._finishing is not None:
             self._command_buffer = self._finishing.wait()
+        before, self._finished_pieces = self._finished_pieces, []
+        if source.in_pieces:
+            for commands in before:
+                self._submit(commands)
+            before = []
         finishing: deque[Completion[Any]] = deque()
         while self._command_buffer is None:
             ends_piece, self._ends_piece = self._ends_piece, False
@@ -241,7 +252,7 @@ class RunCommands:
                     self._submit(self._finish())
         for each in finishing:
             self._submit(each.wait())
-        self._submit(self._command_buffer)
+        self._submit(self._command_buffer, before)
         self._submission = self._gpu.life.submissions
 
     def submit_upload(self, sources: Sequence[Any], inputs: Sequence[tuple[Any, int]]) -> None:
@@ -303,8 +314,8 @@ class RunCommands:
             self._gpu.webgpu.free_when_dropped(commands)
         return commands
 
-    def _submit(self, commands: Any) -> None:
-        self._gpu.submit(commands)
+    def _submit(self, commands: Any, before: Sequence[CommandBuffer] = ()) -> None:
+        self._gpu.submit(commands, before)
         self.begun_at = self.begun_at or time.monotonic()
 
 

@@ -136,6 +136,8 @@ class WebGPU(Protocol):
     Attributes:
         NAME: The name of its engine.
         LIBRARY: The module with the public API.
+        ENCODES_ON_SUBMIT: Whether the driver's commands are made when a command buffer is
+            submitted, rather than when it is finished.
         RECORDING: Commands are recorded by `Encoder`, `BindGroup` and `DispatchCommands`.
         WAITING: Mappings are polled, for writing too, and mapped memory is accessed in place.
         CHECKING: `touch` knows every buffer, and `check_alive` costs little.
@@ -145,6 +147,7 @@ class WebGPU(Protocol):
 
     NAME: str
     LIBRARY: Any
+    ENCODES_ON_SUBMIT: bool
     RECORDING: Capability
     WAITING: Capability
     CHECKING: Capability

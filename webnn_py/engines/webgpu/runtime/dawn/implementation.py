@@ -30,6 +30,7 @@ from webnn_py.engines.webgpu.runtime.webgpu_h.mapping import PolledMapping
 LIBRARY: Any = wgpudawn
 check_version(LIBRARY)
 NAME = "dawn"
+ENCODES_ON_SUBMIT = True
 SUBGROUP_MATRIX = "chromium-experimental-subgroup-matrix"
 SYNCHRONIZED = "implicit-device-synchronization"
 WANTED_FEATURES: Sequence[str] = [

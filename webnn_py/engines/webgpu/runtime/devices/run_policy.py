@@ -56,7 +56,7 @@ class RunPolicy:
     max_counted_seconds: float = 1e-3
     wake_seconds: float = NEAR
     blocking_read_seconds: float = 1e-3
-    loop_result_bytes: int = 1 << 19
+    loop_result_bytes: int = 2 << 20
     prerecorded_result_bytes: int = 16 << 20
     large_input_bytes: int = SLOW_COPY_BYTES
     max_prerecorded_runs: int = 2

@@ -46,6 +46,7 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.native import (
 
 __all__ = [
     "CHECKING",
+    "ENCODES_ON_SUBMIT",
     "FREEING",
     "LIBRARY",
     "NAME",
@@ -85,6 +86,7 @@ __all__ = [
 
 LIBRARY: Any = wgpu
 NAME = "webgpu"
+ENCODES_ON_SUBMIT = False
 WANTED_FEATURES: Sequence[str] = ("shader-f16", "shader-int64", "timestamp-query", "subgroup")
 
 _ENABLE = re.compile(r"\benable\s+\w+(\s*,\s*\w+)*\s*,?\s*;")
