@@ -383,8 +383,12 @@ def _bounds(a: Polynomial, ranges: Ranges) -> Range:
     within = functools.cache(functools.partial(_range, ranges=ranges))
     low, high = _box_bounds(terms, within)
     if any(isinstance(atom, Quotient) for monomial in terms for atom, _ in monomial):
-        other_low, other_high = _box_bounds(_substituted(terms, _resolved), within)
-        low, high = max(low, other_low), min(high, other_high)
+        shares = _substituted(terms, _resolved)
+        scale = math.lcm(*(share.denominator for share in shares.values()))
+        # Whole numbers, as fractions take several times as long.
+        scaled = {powers: int(share * scale) for powers, share in shares.items()}
+        other_low, other_high = _box_bounds(scaled, within)
+        low, high = max(low, -(-other_low // scale)), min(high, other_high // scale)
     return math.ceil(low), math.floor(high)
 
 
