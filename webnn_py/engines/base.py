@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
@@ -522,6 +523,10 @@ class Engine(ABC):
         An unsupported composite is decomposed (see `passes`); other nodes go to the next engine.
         """
         return True
+
+    def supports_each(self, nodes: Sequence[Node]) -> Sequence[bool]:
+        """Answer `supports` for several nodes; override it where that is faster."""
+        return [self.supports(node) for node in checkpoints(nodes)]
 
     def keeps_whole(self, node: Node) -> bool:
         """Whether `decompose` leaves a composite as it is; default: if the engine supports it."""

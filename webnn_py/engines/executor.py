@@ -120,13 +120,17 @@ def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
     """
     values = (value for node in graph.nodes for value in node.outputs)
     few_bits = {value for value in values if value.data_type in dtypes.PACKED_4BIT}
+    answers = {
+        engine: dict(zip(graph.nodes, engine.supports_each(graph.nodes), strict=True))
+        for engine in engines
+    }
 
     def supports(engine: Engine, node: Node) -> bool:
         if few_bits and engine is not engines[-1] and not few_bits.isdisjoint(node.operands):
             return False
         if engine.leaves_states and writes_state(graph, node):
             return False
-        return engine.supports(node)
+        return answers[engine][node]
 
     return split(graph, engines, supports, lambda engine: engine.crossing_cost)
 

@@ -17,9 +17,11 @@ from webnn_py import MLContext, MLGraph, MLGraphBuilder, OperationError, ml
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
+import onnx
 import onnxruntime
 
 from webnn_py.engines import fastest
+from webnn_py.engines.onnxruntime import kernels
 from webnn_py.engines.onnxruntime.engine import LoadedModel
 from webnn_py.engines.openvino.engine import (
     CACHE_CAPACITY_OPTION,
@@ -261,3 +263,29 @@ def test_nodes_in_long_rows_are_not_joined(
             computed(openvino_context), computed(reference), rtol=1e-3, atol=1e-5
         )
     assert given == [joined]
+
+
+# onnxruntime/kernels
+
+
+def test_kernels_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+    session = kernels._session
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        return session(*arguments)
+
+    monkeypatch.setattr(kernels, "_session", counted)
+    monkeypatch.setattr(kernels, "_known", {})
+    typed = [
+        (onnx.helper.make_node(kind, ["x"], ["y"]), (data_type,), (data_type,))
+        for kind in ("Relu", "Exp", "Neg", "Abs")
+        for data_type in ("float32", "uint32")
+    ]
+    for asked, sessions in ((typed[::2], 1), (typed, 8), (typed, 0)):
+        count = 0
+        expected = [types == ("float32",) or node.op_type == "Abs" for node, types, _ in asked]
+        assert kernels.has_kernels(asked) == expected
+        assert count <= sessions

@@ -16,7 +16,7 @@ from onnx import NodeProto, helper
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.composites import lower_decomposed
 from webnn_py.engines.onnx_lowering.emitter import ONNX_RUNTIME_DOMAIN
-from webnn_py.engines.onnxruntime.kernels import has_kernel
+from webnn_py.engines.onnxruntime.kernels import has_kernels
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.passes.cached_attention import cache_writes, is_state, same
 
@@ -332,4 +332,4 @@ def counts_new_rows() -> bool:
         output=["y", "keys", "values"],
         attribute=[helper.make_attribute(name, 1) for name in ("num_heads", "kv_num_heads")],
     )
-    return has_kernel(node, types, ("float32",) * 3)
+    return has_kernels([(node, types, ("float32",) * 3)])[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from webnn_py.core import dtypes, fork_guard, gil_yield, thread_priority
 from webnn_py.core.dimensions import is_open, least
 from webnn_py.core.errors import OperationError
 from webnn_py.core.exit_guard import calls_libraries
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.lru_cache import MemoryUse
 from webnn_py.core.messages import describe_error
 from webnn_py.core.requirements import check_version
@@ -36,7 +38,7 @@ from webnn_py.engines.onnx_lowering.node_times import (
 )
 from webnn_py.engines.onnxruntime.attention import attentions
 from webnn_py.engines.onnxruntime.int4_matmul import int4_products
-from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
+from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, Typed, has_kernels
 from webnn_py.engines.onnxruntime.nchwc import nchwc_lowerings
 from webnn_py.engines.onnxruntime.unsupported import INSTEAD, is_exact, swishes
 from webnn_py.engines.profile import RunTime, StepTime, least_seconds, timed
@@ -441,22 +443,22 @@ def _form(node: Node) -> Hashable:
     return node.op, repr(node.attrs), descriptors
 
 
-def _is_supported(node: Node) -> bool:
+def _lowered(node: Node) -> Sequence[Typed] | None:
+    """Return the ONNX nodes of a node, None if they would not be exact."""
     if not is_exact(node):
-        return False
+        return None
     try:
         made = lower_alone(node, INSTEAD)
     except NotLowered:
-        return False
-    typed = zip(made.nodes, made.types, strict=True)
-    return all(has_kernel(onnx_node, *types) for onnx_node, types in typed)
+        return None
+    return [(one, *types) for one, types in zip(made.nodes, made.types, strict=True)]
 
 
 def _failure(error: Exception) -> OperationError:
     return OperationError(f"engine 'onnxruntime': {describe_error(error)}")
 
 
-@calls_libraries("supports", "compile", "compile_open")
+@calls_libraries("supports_each", "compile", "compile_open")
 class OnnxRuntimeEngine(HostEngine):
     """The engine for nodes that ONNX Runtime's CPU kernels compute as WebNN specifies.
 
@@ -479,13 +481,23 @@ class OnnxRuntimeEngine(HostEngine):
 
     def supports(self, node: Node) -> bool:
         """Whether ONNX can express the node and ONNX Runtime has exact kernels for it."""
-        form = _form(node)
-        found = _SUPPORTED.get(form)
-        if found is None:
-            if len(_SUPPORTED) >= MAX_CACHED_FORMS:
-                _SUPPORTED.clear()
-            found = _SUPPORTED[form] = _is_supported(node)
-        return found
+        return self.supports_each([node])[0]
+
+    def supports_each(self, nodes: Sequence[Node]) -> list[bool]:
+        """Answer for several nodes, with one session that tests all kernels."""
+        forms = [_form(node) for node in nodes]
+        unknown = {f: node for f, node in zip(forms, nodes, strict=True) if f not in _SUPPORTED}
+        known = {form: _SUPPORTED[form] for form in forms if form in _SUPPORTED}
+        lowered = {form: _lowered(node) for form, node in checkpoints(unknown.items())}
+        parts = [part for made in lowered.values() for part in made or ()]
+        answers = iter(has_kernels(parts))
+        for form, made in lowered.items():
+            own = itertools.islice(answers, len(made or ()))
+            known[form] = made is not None and min(own, default=True)
+        if len(_SUPPORTED) + len(lowered) > MAX_CACHED_FORMS:
+            _SUPPORTED.clear()
+        _SUPPORTED.update((form, known[form]) for form in lowered)
+        return [known[form] for form in forms]
 
     def compile(self, graph: Graph) -> HostExecutable:
         """Create a session."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -16,23 +18,33 @@ SILENT = 4
 """Log level at which ONNX Runtime logs only fatal errors."""
 
 Types = tuple[str, ...]
+Typed = tuple[NodeProto, Types, Types]
+"""A node with the data types of its inputs and outputs, "" for an absent one."""
 _known: dict[tuple[str, Types, Types], bool] = {}
 _lock = threading.Lock()
 
 
-def has_kernel(node: NodeProto, inputs: Types, outputs: Types) -> bool:
-    """Whether there is a kernel for a node's operator and data types; the answer is cached.
+def has_kernels(nodes: Sequence[Typed]) -> list[bool]:
+    """Whether there is a kernel for each node's operator and data types; answers are cached.
 
-    Args:
-        node: The node.
-        inputs: Data types of its inputs, "" for an absent one.
-        outputs: Data types of its outputs, "" for an absent one.
+    All unknown ones are asked about at once, as a session for each takes a third of a millisecond.
     """
-    key = (node.op_type, inputs, outputs)
+    keys = [(node.op_type, *types) for node, *types in nodes]
     with _lock:
-        if key not in _known:
-            _known[key] = _loads(node, inputs, outputs)
-        return _known[key]
+        unknown = {key: node for key, node in zip(keys, nodes, strict=True) if key not in _known}
+        _ask([*unknown.items()])
+        return [_known[key] for key in keys]
+
+
+def _ask(unknown: Sequence[tuple[Any, Typed]]) -> None:
+    """Note which nodes have kernels; halve them until all or none have."""
+    loads = not unknown or _loads([node for _, node in unknown])
+    if loads or len(unknown) == 1:
+        _known.update((key, loads) for key, _ in unknown)
+        return
+    half = len(unknown) // 2
+    _ask(unknown[:half])
+    _ask(unknown[half:])
 
 
 @functools.cache
@@ -70,21 +82,25 @@ def _session(graph: GraphProto) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
 
 
-def _loads(node: NodeProto, inputs: Types, outputs: Types) -> bool:
-    """Whether ONNX Runtime creates a session for this node with inputs of any shape."""
-    alone = NodeProto()
-    alone.CopyFrom(node)
-    ends: list[list[ValueInfoProto]] = []
-    for places, types, letter in ((alone.input, inputs, "i"), (alone.output, outputs, "o")):
-        ends.append([])
-        for number, data_type in enumerate(types):
-            if data_type:
-                places[number] = f"{letter}{number}"
-                info = helper.make_tensor_value_info(places[number], CODES[data_type], None)
-                ends[-1].append(info)
-    graph = helper.make_graph([alone], "probe", *ends)
+def _loads(nodes: Sequence[Typed]) -> bool:
+    """Whether ONNX Runtime creates a session for these nodes, each with inputs of any shape."""
+    copies: list[NodeProto] = []
+    ends: tuple[list[ValueInfoProto], list[ValueInfoProto]] = ([], [])
+    for count, (node, inputs, outputs) in enumerate(nodes):
+        alone = NodeProto()
+        alone.CopyFrom(node)
+        alone.name = ""
+        copies.append(alone)
+        for end, places, types, letter in zip(
+            ends, (alone.input, alone.output), (inputs, outputs), "io", strict=True
+        ):
+            for number, data_type in enumerate(types):
+                if data_type:
+                    places[number] = f"{letter}{count}_{number}"
+                    info = helper.make_tensor_value_info(places[number], CODES[data_type], None)
+                    end.append(info)
     try:
-        _session(graph)
+        _session(helper.make_graph(copies, "probe", *ends))
     except Exception:  # ONNX Runtime's own exception classes: there is no such kernel
         return False
     return True
