@@ -26,6 +26,7 @@ from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory import host_arrays
 from webnn_py.memory.weight_spill import WeightSpill
 from webnn_py.ops.all import Operators
+from webnn_py.ops.graph_builder import NodeList
 from webnn_py.ops.operand import MLOperand, NodeBuilder
 
 
@@ -267,6 +268,11 @@ def check_made_by(builder: MLGraphBuilder, operand: MLOperand, name: str) -> Non
 def inputs_of(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     """Return the operands of a builder's inputs by name."""
     return builder._nodes.inputs()
+
+
+def nodes_of(builder: MLGraphBuilder) -> NodeList:
+    """Return the nodes of a builder, for an importer that copies some."""
+    return builder._nodes
 
 
 def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:

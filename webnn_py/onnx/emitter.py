@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 
-from webnn_py.api.builder import MLGraphBuilder, contents_of, declare_size
+from webnn_py.api.builder import MLGraphBuilder, contents_of, declare_size, nodes_of
 from webnn_py.core.dimensions import MLDimension, is_dimension, is_open, symbols_of
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.core.errors import ValidationError
@@ -27,6 +27,7 @@ from webnn_py.onnx.tensor import (
     of_sizes,
     refuse,
 )
+from webnn_py.ops.graph_builder import NodeList
 from webnn_py.ops.operand import MLOperand
 
 T = TypeVar("T")
@@ -85,6 +86,18 @@ class Emitter:
         self._numbers: dict[MLOperand, Tensor] = {}
         self._parts: dict[MLOperand, Sequence[Tensor]] = {}
         self._shared: dict[Hashable, Any] = {}
+        self._asked = 0
+
+    @property
+    def nodes(self) -> NodeList:
+        """The nodes so far."""
+        return nodes_of(self.builder)
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Return numbers that change with whatever handlers change, but for nodes and constants."""
+        counts = len(self._inputs), len(self._numbers), len(self._parts), len(self._shared)
+        return self.nodes.input_count, self._made, self._asked, *counts
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make` for this key, which nodes of the model share.
@@ -93,6 +106,7 @@ class Emitter:
             key: Names what is made, with the tensors that it is made from.
             make: Emits it for the first node that asks.
         """
+        self._asked += 1
         if key not in self._shared:
             self._shared[key] = make()
         made: T = self._shared[key]
@@ -159,10 +173,12 @@ class Emitter:
 
     def number_of(self, tensor: Tensor) -> Tensor:
         """Return the tensor whose one number another one holds, too."""
+        self._asked += 1
         return tensor if tensor.operand is None else self._numbers.get(tensor.operand, tensor)
 
     def numbers_in(self, tensor: Tensor) -> Sequence[Tensor]:
         """Return tensors of one number each, the elements of a list of fixed length."""
+        self._asked += 1
         if tensor.shape == (1,):
             return [self.number_of(tensor)]
         if tensor.is_known:
@@ -223,16 +239,17 @@ class Emitter:
             tensor.operand = self._measured(tensor)
         if tensor.operand is None:
             data_type = tensor.data_type
-            if tensor.array is None or not tensor.array.size:
+            contents = tensor.contents
+            if contents is None or not contents.size:
                 refuse("WebNN has no tensors without elements")
-            array = tensor.array.astype(np.uint8) if tensor.elem == BOOL else tensor.array
+            array = contents.astype(np.uint8) if tensor.elem == BOOL else contents
             tensor.operand = self.builder.constant(
                 np.ascontiguousarray(array).reshape(tensor.shape),
                 data_type,  # type: ignore[arg-type]
                 name=tensor.name,
             )
-            if array is tensor.array:  # refer to the builder's copy, so that this one is freed
-                tensor.array = contents_of(self.builder, tensor.operand)
+            if array is contents:  # refer to the builder's copy, so that this one is freed
+                tensor.contents = contents_of(self.builder, tensor.operand)
         return tensor.operand
 
     def _measured(self, tensor: Tensor) -> MLOperand:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import ChainMap
 from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
@@ -23,6 +24,7 @@ from webnn_py.onnx.initializers import Initializers
 from webnn_py.onnx.inputs import Inputs
 from webnn_py.onnx.liveness import Liveness, LiveNode
 from webnn_py.onnx.model import Model, check_once, imports_of, opsets_of
+from webnn_py.onnx.repeated_nodes import RepeatedNodes
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     BrokenModelError,
@@ -89,6 +91,7 @@ class Importer:
         self._no_help = no_help
         self.needed: set[str] = set()
         self.liveness = Liveness(model.functions)
+        self._repeated = RepeatedNodes(self.emitter)
         self._failures: list[tuple[str, str, str]] = []
         self._count = 0
 
@@ -373,7 +376,11 @@ class Importer:
     ) -> Sequence[Any]:
         node = live.node
         domain = schema.domain_of(node)
-        handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
+        version = opsets.get(domain, 1)
+        handler = handler_of(domain, node.op_type, version)
+        key = None if handler is None else self._repeated.key(live, inputs, domain, version)
+        if key is not None and (copies := self._repeated.copies(key, inputs)) is not None:
+            return copies
         schema.check(node, inputs, opsets, handler)
         if not domain and node.op_type == "Constant":
             return [self._constant(node)]
@@ -390,7 +397,8 @@ class Importer:
             unknown = sorted(set(attributes) - handler.attributes.keys())
             if unknown:  # a later version of the operator may add attributes
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
-            made = handler.function(self.emitter, *inputs, **attributes)
+            handle = functools.partial(handler.function, self.emitter, *inputs, **attributes)
+            made = handle() if key is None else self._repeated.noting(key, inputs, handle)
             if made is not None:
                 return made if isinstance(made, (tuple, list)) else [made]
         definition = schema.schema_of(node, opsets)

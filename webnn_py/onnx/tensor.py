@@ -176,7 +176,7 @@ class Tensor:
     Attributes:
         elem: ONNX's element type, which distinguishes bool from uint8.
         shape: Its sizes and open dimensions.
-        array: Its contents, if they are constant.
+        contents: Its contents, if they are constant; handlers read them as `array`.
         sizes: Its contents, if they depend on open dimensions: an object array of numbers,
             MLDimensions, and fractions of them in float tensors.
         operand: Its operand in the builder, or None before the first use.
@@ -184,27 +184,35 @@ class Tensor:
         name: The name of the constant, if `array` is an initializer.
         is_input: Whether the operand is an input of the model.
         open_sizes: Names of the open dimensions from which an operand computes the contents.
+        is_read: Whether `array` was asked for.
     """
 
     elem: int
     shape: tuple[int, ...]
-    array: Array | None = None
+    contents: Array | None = None
     operand: MLOperand | None = None
     inputs: frozenset[str] = frozenset()
     name: str = ""
     is_input: bool = False
     sizes: Array | None = None
     open_sizes: frozenset[str] = frozenset()
+    is_read: bool = False
+
+    @property
+    def array(self) -> Array | None:
+        """Return the contents, if they are constant; what is made of the tensor depends on them."""
+        self.is_read = True
+        return self.contents
 
     @property
     def is_leaf(self) -> bool:
         """Whether it is an input or a constant, which cannot be a graph's output directly."""
-        return self.is_input or self.array is not None
+        return self.is_input or self.contents is not None
 
     @property
     def is_known(self) -> bool:
         """Whether its contents are constant or follow from open dimensions alone."""
-        return self.array is not None or self.sizes is not None
+        return self.contents is not None or self.sizes is not None
 
     @property
     def rank(self) -> int:
@@ -256,9 +264,10 @@ class Tensor:
         """
         if self.sizes is not None:
             raise OpenValueError(what, self.sizes)
-        if self.array is None:
+        array = self.array
+        if array is None:
             raise UnknownValueError(what, self.inputs, self.open_sizes)
-        return self.array
+        return array
 
     def integers(self, what: str) -> list[int]:
         """Return the constant contents as a list of integers.

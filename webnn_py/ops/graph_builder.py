@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,35 @@ class NodeList(NodeBuilder):
         """Add a node and return its outputs as operands."""
         self._nodes.append(node)
         return [MLOperand(self, value) for value in node.outputs]
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes added so far."""
+        return self._nodes
+
+    @property
+    def input_count(self) -> int:
+        """Number of the inputs added so far."""
+        return len(self._inputs)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether a value is a constant of the list."""
+        return value in self._constants
+
+    def add_copies(self, nodes: Sequence[Node], values: dict[Value, Value], label: str) -> None:
+        """Add copies of nodes of the list.
+
+        Args:
+            nodes: The nodes.
+            values: Replacements of values that they read; those of their outputs are added.
+            label: Label of the copies.
+        """
+        for node in nodes:
+            inputs = [value if value is None else values.get(value, value) for value in node.inputs]
+            outputs = [Value(value.data_type, value.shape) for value in node.outputs]
+            values.update(zip(node.outputs, outputs, strict=True))
+            copy = replace(node, inputs=tuple(inputs), outputs=tuple(outputs), label=label)
+            self._nodes.append(copy)
 
     def recorded(self, outputs: Mapping[str, MLOperand] | None = None) -> Graph:
         """Return the nodes added so far as a graph with these named outputs."""
