@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kernels
 
 
 def _network(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
-    """Residuals, concats, normalized inputs, shuffled groups and poolings between convolutions."""
+    """Residuals, concats, normalized inputs, groups, shuffles, poolings between convolutions."""
 
     def weights(*shape: int) -> MLOperand:
         array = np.asarray(numbers(str(shape), shape, x.data_type)) / np.prod(shape[1:]) ** 0.5
@@ -28,6 +28,10 @@ def _network(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     y = b.relu(b.add(b.conv2d(rest, weights(8, 8, 1, 1)), y))
     y = b.concat([y, b.conv2d(y, weights(4, 8, 1, 1))], 1)
     y = b.relu(b.add(b.mul(y, weights(12, 1, 1)), weights(12, 1, 1)))
+    rows = b.reshape(b.cast(y, "float32"), [y.shape[0], 3, 1, y.size // y.shape[0] // 3])
+    rows = b.sub(rows, b.reduce_mean(rows, axes=[2, 3], keep_dimensions=True))
+    scale = b.reduce_mean(b.abs(rows), axes=[2, 3], keep_dimensions=True)
+    y = b.cast(b.reshape(b.div(rows, scale), y.shape), x.data_type)
     y = b.conv2d(y, weights(16, 12, 1, 1))
     y = b.conv2d(y, weights(16, 4, 1, 1), groups=4)
     batch, channels, *size = y.shape

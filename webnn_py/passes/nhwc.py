@@ -6,17 +6,23 @@ channels need one address, one comparison with the border and one load.
 
 from __future__ import annotations
 
+from typing import Any
+
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.channel_groups import ChannelGroups
 from webnn_py.passes.pool_channels import Means, means_of_channels
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
-from webnn_py.passes.transposes import cancel_transposes
+from webnn_py.passes.transposes import cancel_transposes, is_movable
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 """Permutations from NCHW to NHWC, and from NHWC to NCHW."""
+
+SWAPPED = (0, 2, 1)
+"""Permutation between rows of channels and rows of pixels."""
 
 VECTOR_ELEMENTS = 4
 """Number of elements that a kernel loads at once."""
@@ -42,13 +48,16 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
     if not convolutions or not all(map(_is_in_fours, convolutions)):
         return graph
     images: dict[Value, MLOperand] = {}
+    moved: set[Value] = set()
+    grouped = ChannelGroups(graph)
 
     def interleaved(rewriter: Rewriter, value: Value) -> MLOperand:
         if value not in images:
             images[value] = rewriter.transpose(rewriter.map[value], permutation=TO_NHWC)
         return images[value]
 
-    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    def image_of(rewriter: Rewriter, node: Node) -> MLOperand | None:
+        """Return the image that a node makes, in NHWC; None if it should stay as it is."""
         shuffled = _match_shuffle(graph, node)
         if shuffled is not None:
             value, groups = shuffled
@@ -56,27 +65,52 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
             parts = (batch, height, width, groups, channels // groups)
             made = rewriter.reshape(interleaved(rewriter, value), new_shape=parts)
             made = rewriter.transpose(made, permutation=(0, 1, 2, 4, 3))
-            made = rewriter.reshape(made, new_shape=(batch, height, width, channels))
-            return [rewriter.transpose(made, permutation=TO_NCHW)]
+            return rewriter.reshape(made, new_shape=(batch, height, width, channels))
         means = means_of_channels(graph, node)
         if means is not None:
-            made = _pool_rows(rewriter, interleaved(rewriter, means.source), means)
-            return [rewriter.transpose(made, permutation=TO_NCHW)]
-        option = LAYOUTS.get(node.op)
-        if option is None or node.attrs[option] != "nchw":
+            return _pool_rows(rewriter, interleaved(rewriter, means.source), means)
+        if grouped.starts_at(node):
+            grouped.start(rewriter, node, interleaved(rewriter, next(node.operands)))
+            return None
+        if (normalized := grouped.move(rewriter, node)) is not None:
+            return normalized
+        if _is_image_from_pixels(graph, node):
+            batch, channels, height, width = node.output.shape
+            rows = rewriter.transpose(rewriter.map[next(node.operands)], permutation=SWAPPED)
+            return rewriter.reshape(rows, new_shape=(batch, height, width, channels))
+        options = _options(node)
+        if options is None:
             return None
         data = node.inputs[0]
         assert data is not None
         image = interleaved(rewriter, data)  # pass it by name: the filter may be the same value
-        (made,) = rewriter.apply_again(node, None, input=image, **{option: "nhwc"})
-        return [rewriter.transpose(made, permutation=TO_NCHW)]
+        return rewriter.apply_again(node, None, input=image, **options)[0]
 
-    moved = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
-    cost = _count_transposes(moved) - _count_transposes(graph)
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        if _is_image_in_rows(node) and next(node.operands) in moved:
+            batch, channels, pixels = node.output.shape
+            image = interleaved(rewriter, next(node.operands))
+            rows = rewriter.reshape(image, new_shape=(batch, pixels, channels))
+            return [rewriter.transpose(rows, permutation=SWAPPED)]
+        if _splits_channels(node) and next(node.operands) in moved:
+            image = interleaved(rewriter, next(node.operands))
+            parts = rewriter.apply_again(node, None, input=image, axis=3)
+            moved.update(node.outputs)
+            return [rewriter.transpose(part, permutation=TO_NCHW) for part in parts]
+        made = image_of(rewriter, node)
+        if made is not None or (is_movable(graph, node) and not moved.isdisjoint(node.operands)):
+            moved.update(node.outputs)
+        return None if made is None else [rewriter.transpose(made, permutation=TO_NCHW)]
+
+    result = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
+    cost = _count_transposes(result) - _count_transposes(graph)
     if any(node.output.data_type == "float32" for node in convolutions):
-        # Means of channels cost more in NHWC; count each as two transposes.
-        cost += 2 * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
-    return moved if cost < len(convolutions) else graph
+        # Means of channels and of their groups cost more in NHWC; count each as two transposes.
+        cost += 2 * sum(
+            means_of_channels(graph, node) is not None or grouped.starts_at(node)
+            for node in graph.nodes
+        )
+    return result if cost < len(convolutions) else graph
 
 
 def _pool_rows(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
@@ -88,6 +122,40 @@ def _pool_rows(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
     made = rewriter.reshape(made, new_shape=rows)
     made = rewriter.average_pool2d(made, window_dimensions=(1, means.window))
     return rewriter.reshape(made, new_shape=image.shape)
+
+
+def _options(node: Node) -> dict[str, Any] | None:
+    """Return the options by which an operator takes NHWC in place of NCHW; None if it has none."""
+    if node.op == "resample2d" and tuple(node.attrs["axes"]) == (2, 3):
+        return {"axes": (1, 2)}
+    option = LAYOUTS.get(node.op)
+    return None if option is None or node.attrs[option] != "nchw" else {option: "nhwc"}
+
+
+def _splits_channels(node: Node) -> bool:
+    """Whether a node splits the channels of an NCHW image."""
+    return node.op == "split" and node.outputs[0].rank == 4 and node.attrs["axis"] == 1
+
+
+def _is_image_in_rows(node: Node) -> bool:
+    """Whether a node makes an NCHW image one row for each channel."""
+    if node.op != "reshape" or next(node.operands).rank != 4:
+        return False
+    *begin, height, width = next(node.operands).shape
+    return node.output.shape == (*begin, height * width)
+
+
+def _is_image_from_pixels(graph: Graph, node: Node) -> bool:
+    """Whether a node makes an NCHW image of rows that were one a pixel before a transpose."""
+    if node.op != "reshape" or node.output.rank != 4:
+        return False
+    rows = next(node.operands)
+    swap = graph.producers.get(rows)
+    return rows.shape[:2] == node.output.shape[:2] and swap is not None and _is_swap(swap)
+
+
+def _is_swap(node: Node) -> bool:
+    return node.op == "transpose" and tuple(node.attrs["permutation"]) == SWAPPED
 
 
 def _count_transposes(graph: Graph) -> int:

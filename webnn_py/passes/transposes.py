@@ -155,7 +155,7 @@ def _regions(graph: Graph) -> list[list[Node]]:
         return node
 
     for node in graph.nodes:
-        if not _is_movable(graph, node):
+        if not is_movable(graph, node):
             continue
         root[node] = node
         for value in node.operands:
@@ -168,7 +168,7 @@ def _regions(graph: Graph) -> list[list[Node]]:
     return list(regions.values())
 
 
-def _is_movable(graph: Graph, node: Node) -> bool:
+def is_movable(graph: Graph, node: Node) -> bool:
     """Whether the node computes the same in any order of dimensions."""
     if not (REGISTRY[node.op].elementwise or node.op in OPTIONS):
         return False

@@ -12,6 +12,7 @@ from tests.unit.passes.internal_listings import (
     nodes,
     recorded,
     results,
+    tensor,
 )
 from tests.unit.passes.test_blocks import means
 from webnn_py import MLGraphBuilder, MLOperand
@@ -54,7 +55,38 @@ def shuffled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return convolved(b, convolved(b, y, 8), 4)
 
 
-@pytest.mark.parametrize("record", [chained, joined, normalized])
+def grouped(b: MLGraphBuilder, x: MLOperand, groups: int = 4) -> MLOperand:
+    """Groups of channels of their own mean and deviation, as importers write them."""
+    rows = b.reshape(x, [x.shape[0], groups, 1, x.size // x.shape[0] // groups])
+    centered = b.sub(rows, b.reduce_mean(rows, axes=[2, 3], keep_dimensions=True))
+    variance = b.reduce_mean(b.mul(centered, centered), axes=[2, 3], keep_dimensions=True)
+    return b.reshape(b.div(centered, b.sqrt(variance)), x.shape)
+
+
+def regrouped(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    for outs in (12, 8):
+        x = b.add(grouped(b, convolved(b, x, outs)), b.constant(np.float32([1])))
+        x = convolved(b, convolved(b, x, 4), 4)
+    return convolved(b, x, 4)
+
+
+def resized(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Channels in two halves, one of them doubled in size."""
+    y, rest = b.split(b.relu(convolved(b, x, 8)), 2, axis=1)
+    y = convolved(b, b.resample2d(y, scales=[2, 2]), 4)
+    return b.add(b.max_pool2d(y, window_dimensions=[2, 2], strides=[2, 2]), convolved(b, rest, 4))
+
+
+def attended(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Pixels that are rows of a matrix between two convolutions."""
+    y = convolved(b, x, 8)
+    rows = b.transpose(b.relu(b.reshape(y, [2, 8, 48])), permutation=[0, 2, 1])
+    rows = b.softmax(rows, 2)
+    y = b.reshape(b.transpose(rows, permutation=[0, 2, 1]), [2, 8, 6, 8])
+    return convolved(b, b.relu(convolved(b, y, 4)), 4)
+
+
+@pytest.mark.parametrize("record", [chained, joined, normalized, regrouped, resized, attended])
 def test_transposes_at_the_ends(record: Record) -> None:
     graph = recorded(record, SHAPE)
     made = after(to_nhwc, graph)
@@ -87,6 +119,35 @@ def test_other_reshapes_stay() -> None:
     made = after(to_nhwc, graph)
     x = np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)
     np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_groups_that_others_read_stay() -> None:
+    """Rows of groups of which a node outside makes something else."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        rows = b.reshape(convolved(b, x, 8), [2, 4, 1, 96])
+        mean = b.reduce_mean(rows, axes=[2, 3], keep_dimensions=True)
+        y = b.add(b.reshape(b.sub(rows, mean), [2, 8, 6, 8]), b.reduce_sum(b.softmax(rows, 3)))
+        return convolved(b, convolved(b, convolved(b, y, 4), 8), 4)
+
+    graph = recorded(body, SHAPE)
+    made = after(to_nhwc, graph)
+    assert [node.output.shape for node in made.nodes if node.op == "reduce_mean"] == [(2, 4, 1, 1)]
+    x = np.random.default_rng(4).normal(size=SHAPE).astype(np.float32)
+    np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("data_type", "moves"), [("float16", True), ("float32", False)])
+def test_groups_move_where_halves_are_multiplied(data_type: str, moves: bool) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        for _ in range(3):
+            x = b.conv2d(x, b.constant(tensor(4, 4, 1, 1, data_type=data_type)))
+            x = b.cast(grouped(b, b.cast(x, "float32")), data_type)
+        return x
+
+    graph = recorded(body, SHAPE, data_type)
+    layouts = {n.attrs["input_layout"] for n in after(to_nhwc, graph).nodes if n.op == "conv2d"}
+    assert layouts == {"nhwc" if moves else "nchw"}
 
 
 def test_odd_channels_stay() -> None:
