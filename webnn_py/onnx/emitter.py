@@ -154,7 +154,7 @@ class Emitter:
             made = self._call(functools.partial(method, *args, **options, label=self.label))
             like = tensors[1] if name == "where" else first
             inputs = frozenset[str]().union(*(one.inputs for one in tensors))
-            open_sizes = frozenset[str]().union(*map(_open_sizes, tensors))
+            open_sizes = frozenset[str]().union(*map(open_sizes_of, tensors))
             kind = _kind(name, like)
             if isinstance(made, list):
                 return [wrap(one, kind, inputs, open_sizes) for one in made]
@@ -417,7 +417,7 @@ def _flat(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _open_sizes(tensor: Tensor) -> frozenset[str]:
+def open_sizes_of(tensor: Tensor) -> frozenset[str]:
     """Return the names of the open dimensions that the contents of a tensor follow from."""
     if tensor.sizes is None:
         return tensor.open_sizes

@@ -13,7 +13,7 @@ import onnx
 
 from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is_given
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
-from webnn_py.core.messages import printable, type_name
+from webnn_py.core.messages import Deferred, printable, type_name
 from webnn_py.core.polynomials import TooLargeError
 from webnn_py.onnx import control, folding, function_bodies, schema
 from webnn_py.onnx.data_sizes import DataSizes
@@ -185,7 +185,7 @@ class Importer:
         shapes.made(value.name, operand.shape)
         return Tensor(kind, operand.shape, None, operand, frozenset([value.name]), is_input=True)
 
-    def lookup(self, scope: Scope, name: str, where: str) -> Any:
+    def lookup(self, scope: Scope, name: str, where: object) -> Any:
         """Return the value of a name in a scope; record a failure if WebNN lacks it.
 
         Args:
@@ -229,7 +229,7 @@ class Importer:
             node = live.node
             self._count += 1
             self.check_count(0)
-            title = _title(node)
+            title = Deferred(_title, node)
             inputs = [self.lookup(scope, n, title) if n else None for n in live.inputs]
             results = self._results(live, inputs, scope, opsets, title)
             own.update((n, r) for n, r in zip(node.output, results, strict=False) if n)
@@ -252,7 +252,7 @@ class Importer:
         inputs: Sequence[Any],
         scope: Scope,
         opsets: Mapping[str, int],
-        title: str,
+        title: object,
     ) -> Sequence[Any]:
         node, outer = live.node, self.emitter.label
         self.emitter.outputs = live.outputs
@@ -270,6 +270,8 @@ class Importer:
             else:
                 results = [*self._import(live, inputs, scope, opsets)]
             results += [None] * (len(node.output) - len(results))
+            if all(one is not None for one in results):
+                return results
             told = "its output {} has no counterpart in WebNN".format
             lacking = [Lacking(operator_of(node), name, told(i)) for i in range(len(results))]
             return [a if a is not None else b for a, b in zip(results, lacking, strict=True)]

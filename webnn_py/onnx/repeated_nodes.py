@@ -15,7 +15,7 @@ from onnx import AttributeProto
 
 from webnn_py.core import convert
 from webnn_py.ir import Node, Value
-from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.emitter import Emitter, open_sizes_of
 from webnn_py.onnx.liveness import LiveNode
 from webnn_py.onnx.tensor import Tensor
 from webnn_py.ops.operand import MLOperand, value_of
@@ -24,13 +24,40 @@ MAX_BYTES = 256
 """Largest constant or attribute, in bytes, whose contents are compared."""
 
 
+Names = frozenset[str]
+
+
+class _Origin(NamedTuple):
+    """Where a tensor has names from: operands, by their places, and the node itself."""
+
+    places: Sequence[int]
+    own: Names
+
+    @classmethod
+    def of(cls, names: Names, operands: Sequence[Names]) -> _Origin:
+        """Return the origin of names among those of the operands."""
+        places = [place for place, given in enumerate(operands) if given and given <= names]
+        return cls(places, names.difference(*(operands[place] for place in places)))
+
+    def among(self, operands: Sequence[Names]) -> Names:
+        """Return the names, for other operands."""
+        return self.own.union(*(operands[place] for place in self.places))
+
+
 class _Made(NamedTuple):
-    """A tensor that a node computes, by its value in the template."""
+    """A tensor that a node computes, by its value in the template.
+
+    Attributes:
+        elem: ONNX's element type.
+        value: The value.
+        inputs: Origin of the names of the model's inputs.
+        open_sizes: Origin of the names of open dimensions.
+    """
 
     elem: int
     value: Value
-    inputs: frozenset[str]
-    open_sizes: frozenset[str]
+    inputs: _Origin
+    open_sizes: _Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +126,13 @@ class RepeatedNodes:
             values[value] = value_of(emitter.operand(inputs[place]))
         nodes = emitter.nodes
         nodes.add_copies(template.nodes, values, self._label())
+        names, open_sizes = _names(inputs)
         results: list[Any] = []
         for one in template.results:
             if isinstance(one, _Made):
                 operand = MLOperand(nodes, values[one.value])
-                made = one.elem, operand.shape, None, operand, one.inputs
-                results.append(Tensor(*made, open_sizes=one.open_sizes))
+                made = one.elem, operand.shape, None, operand, one.inputs.among(names)
+                results.append(Tensor(*made, open_sizes=one.open_sizes.among(open_sizes)))
             else:
                 results.append(None if one is None else inputs[one])
         return results
@@ -122,7 +150,8 @@ class RepeatedNodes:
         count = len(nodes.nodes)
         made = handle()
         self._templates[key] = None
-        if before == self._emitter.state and not any(one.is_read for one in opaque):
+        is_alone = before == self._emitter.state and not any(one.is_read for one in opaque)
+        if made is not None and is_alone:  # None: the operator's own definition replaces it
             results = made if isinstance(made, (tuple, list)) else [made]
             self._templates[key] = self._template(nodes.nodes[count:], inputs, results)
         return made
@@ -145,17 +174,20 @@ class RepeatedNodes:
             made.update(node.outputs)
         read = {value for node in nodes for value in node.operands}
         operands = {place: value for value, place in given.items() if value in read}
+        names, open_sizes = _names(inputs)
         found: list[int | _Made | None] = []
         for one in results:
             place = next((i for i, x in enumerate(inputs) if x is one), None)
             if one is None or place is not None:
                 found.append(place)
-            elif type(one) is not Tensor or one.is_known or one.operand is None:
+                continue
+            if type(one) is not Tensor or one.is_known or one.operand is None:
                 return None
-            elif (value := value_of(one.operand)) in made:
-                found.append(_Made(one.elem, value, one.inputs, one.open_sizes))
-            else:
+            value = value_of(one.operand)
+            if value not in made:
                 return None
+            origins = _Origin.of(one.inputs, names), _Origin.of(one.open_sizes, open_sizes)
+            found.append(_Made(one.elem, value, *origins))
         return _Template(nodes, operands, found)
 
     def _label(self) -> str:
@@ -173,8 +205,17 @@ def _form(tensor: Tensor | None) -> Hashable:
         contents = tensor.contents.tobytes()
     if tensor.sizes is not None:
         contents = tuple(tensor.sizes.flat)
-    sources = tensor.inputs, tensor.open_sizes, tensor.is_input
-    return tensor.elem, tensor.shape, contents, sources
+    is_computed = bool(tensor.inputs), bool(tensor.open_sizes), tensor.is_input
+    return tensor.elem, tensor.shape, contents, is_computed
+
+
+def _names(inputs: Sequence[Tensor | None]) -> tuple[list[Names], list[Names]]:
+    """Return the names of the model's inputs, and of open dimensions, by operand."""
+    nothing: Names = frozenset()
+    return (
+        [nothing if one is None else one.inputs for one in inputs],
+        [nothing if one is None else open_sizes_of(one) for one in inputs],
+    )
 
 
 def _is_opaque(tensor: Tensor) -> bool:

@@ -33,10 +33,14 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     fixed = at_sizes(recipe, numbers)
     for value in fixed.inputs:
         check_dimensions(value.shape, value.data_type)
+    checked = set[tuple[str, Shape]]()
     for node in fixed.nodes:
         for value in node.outputs:
-            with prefix_errors(titled(node.op, node.label)):
-                check_dimensions(value.shape, value.data_type)
+            form = value.data_type, value.shape
+            if form not in checked:
+                checked.add(form)
+                with prefix_errors(titled(node.op, node.label)):
+                    check_dimensions(value.shape, value.data_type)
     return fixed
 
 
@@ -45,15 +49,22 @@ def at_sizes(recipe: Graph, numbers: Mapping[str, Any]) -> Graph:
 
     The numbers may be any objects that calculate as integers do.
     """
-    values: dict[Value, Value] = {
-        v: Value(v.data_type, evaluated(v.shape, numbers), v.name) for v in recipe.inputs
-    }
+    shapes: dict[Shape, Shape] = {}  # as many values have the same
+
+    def at(shape: Shape) -> Shape:
+        if shape not in shapes:
+            shapes[shape] = evaluated(shape, numbers)
+        return shapes[shape]
+
+    values: dict[Value, Value] = {v: Value(v.data_type, at(v.shape), v.name) for v in recipe.inputs}
     nodes = []
     for node in checkpoints(recipe.nodes):
-        outputs = [Value(v.data_type, evaluated(v.shape, numbers)) for v in node.outputs]
+        outputs = [Value(v.data_type, at(v.shape)) for v in node.outputs]
         values.update(zip(node.outputs, outputs, strict=True))
         inputs = tuple(None if v is None else values.get(v, v) for v in node.inputs)
-        inferred = {name: evaluated(option, numbers) for name, option in node.inferred.items()}
+        inferred = node.inferred and {
+            name: evaluated(option, numbers) for name, option in node.inferred.items()
+        }
         given = _given(node, numbers)
         nodes.append(Node(node.op, inputs, given, tuple(outputs), node.label, inferred))
     ends = [(name, values.get(value, value)) for name, value in recipe.outputs]
@@ -63,7 +74,7 @@ def at_sizes(recipe: Graph, numbers: Mapping[str, Any]) -> Graph:
 def _given(node: Node, numbers: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the user's options with `numbers` in place of open dimensions."""
     sizes = {name: evaluated(node.given[name], numbers) for name in REGISTRY[node.op].sizes}
-    return {**node.given, **sizes}
+    return {**node.given, **sizes} if sizes else node.given
 
 
 def check_assumed(nodes: Iterable[Node], numbers: Mapping[str, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -93,6 +93,7 @@ class Emitter:
     views: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _titles: set[str] = field(default_factory=set)
     _known: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
+    _shared: dict[Hashable, Tensor] = field(default_factory=dict)
     _count: int = 0
 
     def name(self, wanted: str = "") -> str:
@@ -221,6 +222,12 @@ class Emitter:
 
     def _calculated(self, kind: str, *operands: Any) -> Tensor:
         return self.op(kind, *(self.constant([x]) if type(x) is int else x for x in operands))
+
+    def once(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Return what `make` writes for the first node that asks by this key."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def like(self, value: Any, x: Tensor) -> Tensor:
         """Return a scalar constant with a tensor's data type."""

@@ -267,16 +267,33 @@ class _Cached(_MultiHead):
         attrs, whole = self._node.attrs, self._node.output
         cache, new, given = self._writes[0].operands
         batch, heads, rows, _ = whole.shape
-        last = e.op("Add", e.cast(starts, "int32"), e.constant(rows - 1, "int32"))
-        if not _has_shape(given, batch):
-            last = e.op("Expand", last, e.constant([batch]))
-        counts = e.op("Expand", e.constant(rows, "int32"), e.constant([batch]))
-        most = e.op("Add", e.op("ReduceMax", last, keepdims=0), e.constant(1, "int32"))
-        most = e.smaller(most, e.constant(cache.shape[2], "int32"))  # tables may have fewer rows
+
+        def last_places() -> Tensor:
+            places = e.op("Add", e.cast(starts, "int32"), e.constant(rows - 1, "int32"))
+            if _has_shape(given, batch):
+                return places
+            return e.op("Expand", places, e.constant([batch]))
+
+        def most_keys() -> Tensor:
+            most = e.op("Add", e.op("ReduceMax", last, keepdims=0), e.constant(1, "int32"))
+            return e.smaller(most, e.constant(cache.shape[2], "int32"))  # tables may have fewer
+
+        shared = starts.name, batch, rows  # by the attentions of all layers
+        last = e.once(("last", *shared), last_places)
+        most = e.once(("most", *shared, cache.shape[2]), most_keys)
+        counts = e.once(
+            ("counts", batch, rows),
+            lambda: e.op("Expand", e.constant(rows, "int32"), e.constant([batch])),
+        )
         tables: list[Tensor | None] = [None] * 3
         if self._rotations:
-            _, cos, sin, positions = self._operands[self._rotations[0]]
-            tables = [cos, sin, _positions(e, self._rotations[0], positions)]
+            rotation = self._rotations[0]
+            _, cos, sin, positions = self._operands[rotation]
+            places = e.once(
+                ("positions", positions.name, batch, rows, cos.name),
+                lambda: _positions(e, rotation, positions),
+            )
+            tables = [cos, sin, places]
         e.ops(
             "GroupQueryAttention",
             [*data, last, most, *tables, *[None] * 6, counts],
