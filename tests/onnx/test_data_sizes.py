@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.onnx.models import model
 from tests.onnx.voice_model import voice
 from webnn_py import (
     DataError,
@@ -171,6 +174,16 @@ NUMBERED = """
         updates = Cast <to = 1> (numbers)
         y = ScatterND (x, rows, updates)
     }"""
+BOXES = """
+    g (float[1, n, 4] boxes, float[1, 2, n] scores) => (int64[m, 3] places, float[m, 4] y) {
+        most = Constant <value_int = 3> ()
+        overlap = Constant <value_float = 0.4> ()
+        least = Constant <value_float = 0.2> ()
+        places = NonMaxSuppression (boxes, scores, most, overlap, least)
+        first = Constant <value_ints = [0, 2]> ()
+        rows = Gather <axis = 1> (places, first)
+        y = GatherND (boxes, rows)
+    }"""
 rng = np.random.default_rng(7)
 ROWS = rng.normal(size=(5, 3)).astype(np.float32)
 COLUMN = np.float32([-1, 2, -3, -4, 5])
@@ -197,6 +210,9 @@ CASES: dict[str, tuple[str, list[Feeds]]] = {
     "columns of the chosen ones": (GRID, [{"x": ROWS}, {"x": np.abs(ROWS)}]),
     "numbers of the chosen ones": (NUMBERED, [{"x": COLUMN}]),
 }
+CORNERS = rng.uniform(size=(1, 40, 4)).astype(np.float32)
+SCORES = rng.uniform(size=(1, 2, 40)).astype(np.float32)
+CASES["boxes"] = BOXES, [{"boxes": CORNERS, "scores": scores} for scores in (SCORES, SCORES / 8)]
 ONE_GRAPH = {"the chosen ones", "columns of the chosen ones"}
 
 
@@ -252,6 +268,44 @@ def test_a_choice_that_mixes_nothing_needs_no_sizes(
         with pytest.raises(NotSupportedError, match="which decide the sizes of other tensors"):
             graph.save(tmp_path / "unsaved.mlgraph")
         assert not list(tmp_path.iterdir())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 40)),
+    most=st.integers(1, 9),
+    overlap=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    least=st.sampled_from([None, 0.0, 0.4, 2.0]),
+    centered=st.integers(0, 1),
+)
+def test_boxes_are_those_that_onnx_runtime_selects(
+    seed: int,
+    shape: tuple[int, int, int],
+    most: int,
+    overlap: float,
+    least: float | None,
+    centered: int,
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    batches, classes, count = shape
+    numbers = np.random.default_rng(seed)
+    # In few steps, so that scores are equal, and boxes touch or have no area.
+    boxes = numbers.integers(-4, 5, size=(batches, count, 4)).astype(np.float32) / 4
+    scores = numbers.integers(0, 5, size=(batches, classes, count)).astype(np.float32) / 4
+    names = ["boxes", "scores", "most", "overlap", *(["least"] if least is not None else [])]
+    node = onnx.helper.make_node("NonMaxSuppression", names, ["places"], center_point_box=centered)
+    weights = {
+        "most": np.int64([most]),
+        "overlap": np.float32([overlap]),
+        "least": np.float32([least or 0]),
+    }
+    made = model([node], {"boxes": boxes.shape, "scores": scores.shape}, ["places"], weights)
+    feeds = {"boxes": boxes, "scores": scores}
+    (wanted,) = runtime.InferenceSession(made.SerializeToString()).run(None, feeds)
+    with ml.create_context_sync(device_type="cpu", engine="reference") as context:
+        found = MLExecution(context).compute(load(made, context), feeds)
+    np.testing.assert_array_equal(found["places"], wanted)
 
 
 def test_notebooks_show_the_whole_graph(cpu: MLContext) -> None:

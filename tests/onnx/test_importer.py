@@ -129,7 +129,7 @@ def test_what_cannot_be_mapped_is_found_in_functions_branches_and_loops(cpu: MLC
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
         return helper.make_function("own", name, ["a"], ["b"], nodes, opsets)
 
-    find = node("NonMaxSuppression", ["a", "a"], ["i"], name="deep")
+    find = node("Optional", ["a"], ["i"], name="deep")
     functions = [
         function("Inner", [find, node("Cast", ["i"], ["b"], to=1)]),
         function("Outer", [node("Inner", ["a"], ["m"], domain="own"), node("Abs", ["m"], ["b"])]),
@@ -158,7 +158,7 @@ def test_what_cannot_be_mapped_is_found_in_functions_branches_and_loops(cpu: MLC
     lines = str(caught.value).splitlines()[1:]
     named = [line.split(":")[0].strip() for line in lines]
     assert named == [
-        "NonMaxSuppression [outer/deep]",
+        "Optional [outer/deep]",
         "Unique [choice/distinct, unknown/distinct, rounds/noise]",
         "If [unknown]",
         "Odd [odd]",

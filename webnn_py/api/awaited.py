@@ -189,8 +189,11 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         try:
             step = next(steps)
             while True:
-                step = steps.send(await self.compute(*step, sync=before))
-                before = ()
+                if callable(step):
+                    step = steps.send(await self._session.await_builder(step))
+                else:
+                    step = steps.send(await self.compute(*step, sync=before))
+                    before = ()
         except StopIteration as end:
             results: dict[str, Any] = end.value
         for point in waits:

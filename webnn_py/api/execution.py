@@ -140,7 +140,7 @@ class MLExecution(Unpicklable, Suggesting):
         try:
             step = next(steps)
             while True:
-                step = steps.send(self.compute(*step))
+                step = steps.send(step() if callable(step) else self.compute(*step))
         except StopIteration as end:
             results: dict[str, Any] = end.value
             return results

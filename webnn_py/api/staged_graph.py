@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Iterable, Mapping
+import functools
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,17 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.core.messages import shown
 from webnn_py.core.open_dims import evaluated, plain_names
-from webnn_py.ir import Graph, Node, Value, make_graph
+from webnn_py.ir import Array, Graph, Node, Value, make_graph
 
+Choose = Callable[[Array], Array]
+"""Computes a tensor on the host whose first size is not known before."""
 Step = tuple[MLGraph, dict[str, Any], dict[str, Any]]
 """A run of one stage: its graph, its inputs and the user's destinations."""
-Steps = Generator[Step, Mapping[str, Any], dict[str, Any]]
-"""Runs of a graph's stages, in order. It receives the outputs of each, and returns those of all."""
+Steps = Generator[Step | Callable[[], Any], Any, dict[str, Any]]
+"""Runs of a graph's stages and calls on the host, in order.
+
+It receives the outputs of each run and the result of each call, and returns all outputs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +40,16 @@ class CountedSize:
     Attributes:
         dimension: The size.
         title: What decides it, for messages.
-        output: The name of the output that holds it, an int64 scalar.
-        carrier: The name of an input that nothing reads, whose shape is the size.
+        output: The name of the output that holds it, an int64 scalar; or what `choose` reads.
+        carrier: The name of an input whose first size it is, which nothing else reads.
+        choose: Computes the contents of the carrier, if these matter.
     """
 
     dimension: MLDimension
     title: str
     output: str
     carrier: str
+    choose: Choose | None = None
 
     @property
     def name(self) -> str:
@@ -119,7 +127,11 @@ class StagedGraph(MLGraph):
             made.update({name: results[name] for name in results if name in self._outputs})
             for size in self._counted:
                 if size.output in results:
-                    count = self._checked(size, int(results[size.output]))
+                    held = results[size.output]
+                    if size.choose is not None:
+                        values[size.carrier] = yield functools.partial(size.choose, held)
+                        held = len(values[size.carrier])
+                    count = self._checked(size, int(held))
                     self._check_equal(size, count, sizes.setdefault(size.name, count))
         return {name: made[name] for name in self._outputs}
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from webnn_py.api.staged_graph import Choose
 from webnn_py.core.convert import unsigned
 from webnn_py.core.dimensions import MLDimension
 from webnn_py.core.errors import ValidationError
@@ -39,8 +40,9 @@ class DataSize:
         title: The name of the node that decides it.
         dimension: The open dimension.
         carrier: The name of the input whose shape is the size.
-        count: Its value, an int64 scalar.
+        count: Its value, an int64 scalar; or what `choose` reads.
         choice: The elements that it counts, if it does.
+        choose: Computes the contents of the carrier on the host.
     """
 
     title: str
@@ -48,6 +50,7 @@ class DataSize:
     carrier: str
     count: MLOperand
     choice: Choice | None = None
+    choose: Choose | None = None
 
 
 class DataSizes:
@@ -85,7 +88,9 @@ class DataSizes:
         title: str,
         count: MLOperand,
         highest: int,
-        declare: Callable[[str, Callable[[str], tuple[int, int]]], tuple[MLDimension, str]],
+        declare: Callable[[str, Callable[[str], tuple[int, int]]], MLDimension],
+        carry: Callable[[MLDimension], str],
+        choose: Choose | None = None,
     ) -> DataSize:
         """Add a size.
 
@@ -93,8 +98,10 @@ class DataSizes:
             title: The name of the node that decides it.
             count: Its value.
             highest: The highest value that the node accepts.
-            declare: Makes the open dimension and its carrier from a name, and from a function that
-                returns the lowest and highest value by the whole name.
+            declare: Makes the open dimension from a name, and from a function that returns the
+                lowest and highest value by the whole name.
+            carry: Makes the carrier of a dimension.
+            choose: Computes the carrier's contents.
         """
         high = min(highest, self._bounds.get(title, MAX_DIMENSION))
 
@@ -104,10 +111,10 @@ class DataSizes:
 
         name = re.sub(r"\W+", "_", title).strip("_")
         made = declare(name if name.isidentifier() else f"size_{name}", bounds)
-        by_name = {str(size.dimension): (size.dimension, size.carrier) for size in self.found}
-        while (equal := self._same.get(str(made[0]))) is not None:
+        by_name = {str(size.dimension): size.dimension for size in self.found}
+        while (equal := self._same.get(str(made))) is not None:
             made = by_name[equal]
-        self.found.append(DataSize(title, *made, count))
+        self.found.append(DataSize(title, made, carry(made), count, choose=choose))
         return self.found[-1]
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from webnn_py.api.builder import MLGraphBuilder, contents_of, declare_size, nodes_of
+from webnn_py.api.staged_graph import Choose
 from webnn_py.core.dimensions import MLDimension, is_dimension, is_open, symbols_of
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.core.errors import ValidationError
@@ -303,15 +304,50 @@ class Emitter:
         sizes = self._data_sizes
         assert sizes is not None
         number = self.to(self.moved(count, ()), "int64")
-        operand = self.operand(self.identity(number) if number.is_leaf else number)
+        carriers = {size.dimension: size.carrier for size in sizes.found}
 
-        def declare(name: str, bounds: Callable[[str], tuple[int, int]]) -> tuple[MLDimension, str]:
-            made = declare_size(self.builder, name, bounds)
-            shape: list[Any] = [made]
-            self.builder.input(f"{made}:size", "uint8", shape)
-            return made, f"{made}:size"
+        def carry(size: MLDimension) -> str:
+            if size not in carriers:
+                self._carrier(f"{size}:size", "uint8", [size])
+            return carriers.get(size, f"{size}:size")
 
-        return sizes.add(self.label, operand, highest, declare)
+        return sizes.add(self.label, self._result(number), highest, self._declare, carry)
+
+    def chosen_on_host(
+        self, source: Tensor, choose: Choose, rest: Sequence[int], highest: int
+    ) -> Tensor:
+        """Return an int64 tensor whose first size a run decides when it computes it on the host.
+
+        Args:
+            source: What `choose` reads.
+            choose: Computes the contents.
+            rest: The other sizes.
+            highest: The largest first size.
+        """
+        sizes = self._data_sizes
+        assert sizes is not None
+        made: list[MLOperand] = []
+
+        def carry(size: MLDimension) -> str:
+            name = f"{size}:chosen{len(sizes.found)}"  # sizes of two nodes may be equal
+            made.append(self._carrier(name, "int64", [size, *rest]))
+            return name
+
+        found = sizes.add(self.label, self._result(source), highest, self._declare, carry, choose)
+        sizes_of = source.open_sizes | {str(found.dimension)}
+        chosen: Tensor = self.identity(wrap(made[0], None, source.inputs, sizes_of))
+        return chosen
+
+    def _result(self, tensor: Tensor) -> MLOperand:
+        """Return an operand that is no input or constant, so that a graph may output it."""
+        return self.operand(self.identity(tensor) if tensor.is_leaf else tensor)
+
+    def _declare(self, name: str, bounds: Callable[[str], tuple[int, int]]) -> MLDimension:
+        return declare_size(self.builder, name, bounds)
+
+    def _carrier(self, name: str, data_type: MLOperandDataType, shape: Sequence[Any]) -> MLOperand:
+        """Declare an input that runs fill in themselves."""
+        return self.builder.input(name, data_type, shape)
 
     def dimension(self, tensor: Tensor, what: str, highest: int = MAX_DIMENSION) -> Any:
         """Return the contents as one size, which a run of the graph computes if need be.

@@ -62,7 +62,7 @@ def with_data_sizes(
         count, *own = names
         made = _of_all_elements(graph, size, names) if own else None
         if made is None:
-            left.append(CountedSize(size.dimension, size.title, count, size.carrier))
+            left.append(CountedSize(size.dimension, size.title, count, size.carrier, size.choose))
         else:
             graph = made
             own.append(count)

@@ -8,7 +8,6 @@ from typing import Any
 REASONS = {
     "NonZero": "the shape of its result depends on contents",
     "Unique": "the shape of its result depends on contents",
-    "NonMaxSuppression": "the shape of its result depends on contents",
     "Optional*": "WebNN has no optional values",
     "String*": "WebNN has no strings",
     "RegexFullMatch": "WebNN has no strings",

@@ -3,6 +3,7 @@
 from webnn_py.onnx.handlers import (
     activation,
     convolution,
+    detection,
     elementwise,
     embedding,
     fused,
@@ -32,6 +33,7 @@ __all__ = [
     "HANDLERS",
     "activation",
     "convolution",
+    "detection",
     "elementwise",
     "embedding",
     "fused",
