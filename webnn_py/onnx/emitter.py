@@ -69,6 +69,7 @@ class Emitter:
     Attributes:
         label: The label of the next nodes.
         outputs: For each output of the ONNX node under import, whether something reads it.
+        asked: The keys that `once` was asked for.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class Emitter:
         self._numbers: dict[MLOperand, Tensor] = {}
         self._parts: dict[MLOperand, Sequence[Tensor]] = {}
         self._shared: dict[Hashable, Any] = {}
-        self._asked = 0
+        self._looked_up = 0
+        self.asked: list[Hashable] = []
 
     @property
     def nodes(self) -> NodeList:
@@ -97,8 +99,13 @@ class Emitter:
     @property
     def state(self) -> tuple[int, ...]:
         """Return numbers that change with whatever handlers change, but for nodes and constants."""
-        counts = len(self._inputs), len(self._numbers), len(self._parts), len(self._shared)
-        return self.nodes.input_count, self._made, self._asked, *counts
+        counts = len(self._inputs), len(self._numbers), len(self._parts)
+        return self.nodes.input_count, self._made, self._looked_up, *counts
+
+    @property
+    def shared_count(self) -> int:
+        """Number of the keys that `once` was asked for."""
+        return len(self._shared)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make` for this key, which nodes of the model share.
@@ -107,7 +114,7 @@ class Emitter:
             key: Names what is made, with the tensors that it is made from.
             make: Emits it for the first node that asks.
         """
-        self._asked += 1
+        self.asked.append(key)
         if key not in self._shared:
             self._shared[key] = make()
         made: T = self._shared[key]
@@ -174,12 +181,12 @@ class Emitter:
 
     def number_of(self, tensor: Tensor) -> Tensor:
         """Return the tensor whose one number another one holds, too."""
-        self._asked += 1
+        self._looked_up += 1
         return tensor if tensor.operand is None else self._numbers.get(tensor.operand, tensor)
 
     def numbers_in(self, tensor: Tensor) -> Sequence[Tensor]:
         """Return tensors of one number each, the elements of a list of fixed length."""
-        self._asked += 1
+        self._looked_up += 1
         if tensor.shape == (1,):
             return [self.number_of(tensor)]
         if tensor.is_known:

@@ -7,7 +7,7 @@ constants. If it reads a large constant, such as packed weights, nothing is copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,11 +67,13 @@ class _Template:
     Attributes:
         nodes: The nodes.
         operands: The values of operands that the nodes read, by the operands' places.
+        shared: The operands, by place, from which `Emitter.once` made what the nodes share.
         results: The node's results: the place of an operand, a computed tensor, or None.
     """
 
     nodes: Sequence[Node]
     operands: Mapping[int, Value]
+    shared: Mapping[int, Tensor]
     results: Sequence[int | _Made | None]
 
 
@@ -120,6 +122,8 @@ class RepeatedNodes:
         template = self._templates.get(key)
         if template is None:
             return None
+        if any(inputs[place] is not one for place, one in template.shared.items()):
+            return None
         emitter = self._emitter
         values: dict[Value, Value] = {}
         for place, value in template.operands.items():
@@ -146,11 +150,15 @@ class RepeatedNodes:
         opaque = [one for one in inputs if one is not None and _is_opaque(one)]
         for one in opaque:
             one.is_read = False
-        nodes, before = self._emitter.nodes, self._emitter.state
+        emitter = self._emitter
+        emitter.asked = []
+        nodes, before, shared = emitter.nodes, emitter.state, emitter.shared_count
         count = len(nodes.nodes)
         made = handle()
+        if emitter.shared_count > shared:  # which the next node only asks for
+            return made
         self._templates[key] = None
-        is_alone = before == self._emitter.state and not any(one.is_read for one in opaque)
+        is_alone = before == emitter.state and not any(one.is_read for one in opaque)
         if made is not None and is_alone:  # None: the operator's own definition replaces it
             results = made if isinstance(made, (tuple, list)) else [made]
             self._templates[key] = self._template(nodes.nodes[count:], inputs, results)
@@ -161,6 +169,12 @@ class RepeatedNodes:
     ) -> _Template | None:
         """Return the template of nodes; None if they or the results depend on anything else."""
         label, is_constant = self._label(), self._emitter.nodes.is_constant
+        asked = {id(part) for key in self._emitter.asked for part in _flat(key)}
+        shared = {
+            place: one
+            for place, one in enumerate(inputs)
+            if one is not None and not asked.isdisjoint((id(one), id(one.operand)))
+        }
         given = {
             value_of(one.operand): place
             for place, one in reversed([*enumerate(inputs)])
@@ -169,7 +183,8 @@ class RepeatedNodes:
         made: set[Value] = set()
         for node in nodes:
             others = [v for v in node.operands if v not in made and v not in given]
-            if node.label != label or not all(map(is_constant, others)):
+            is_closed = bool(asked) or all(map(is_constant, others))
+            if node.label != label or not is_closed:
                 return None
             made.update(node.outputs)
         read = {value for node in nodes for value in node.operands}
@@ -188,7 +203,7 @@ class RepeatedNodes:
                 return None
             origins = _Origin.of(one.inputs, names), _Origin.of(one.open_sizes, open_sizes)
             found.append(_Made(one.elem, value, *origins))
-        return _Template(nodes, operands, found)
+        return _Template(nodes, operands, shared, found)
 
     def _label(self) -> str:
         return convert.label(self._emitter.label, "label")
@@ -207,6 +222,15 @@ def _form(tensor: Tensor | None) -> Hashable:
         contents = tuple(tensor.sizes.flat)
     is_computed = bool(tensor.inputs), bool(tensor.open_sizes), tensor.is_input
     return tensor.elem, tensor.shape, contents, is_computed
+
+
+def _flat(key: Hashable) -> Iterator[object]:
+    """Yield the parts of a key of tuples within each other."""
+    if isinstance(key, tuple):
+        for part in key:
+            yield from _flat(part)
+    else:
+        yield key
 
 
 def _names(inputs: Sequence[Tensor | None]) -> tuple[list[Names], list[Names]]:
