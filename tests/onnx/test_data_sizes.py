@@ -320,6 +320,14 @@ def test_notebooks_show_the_whole_graph(cpu: MLContext) -> None:
         MLExecution(cpu).compute(graph, {"x": ROWS})
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_all_graphs_are_shown(case: str, cpu: MLContext) -> None:
+    graph = load(model_of(CASES[case][0]), cpu)
+    page = graph._repr_html_()
+    assert all(str(size) in page for shape in graph.outputs.values() for size in shape.shape)
+    assert set(graph.inputs) == set(CASES[case][1][0])
+
+
 def test_awaited_results_are_the_same(cpu: MLContext) -> None:
     text, runs = CASES["NonZero"]
     graph = load(model_of(text), cpu)

@@ -73,11 +73,14 @@ class StagedGraph(MLGraph):
             {getattr(size, kind) for size in self._counted} for kind in ("output", "carrier")
         )
         self._results = {n: value for n, value in recipe.outputs if n not in outputs}
-        inputs = [value for value in recipe.inputs if value.name not in carriers]
+        read = {value for node in recipe.nodes for value in node.operands}
+        inputs = [v for v in recipe.inputs if v.name not in carriers or v in read]
         whole = recipe.replace(inputs=inputs, outputs=self._results.items())
         self._undivided = session, whole
         public = Signature.of(whole)
-        self._inputs, self._outputs = public.public("inputs"), public.public("outputs")
+        self._outputs = public.public("outputs")
+        given = public.public("inputs")
+        self._inputs = {name: given[name] for name in given if name not in carriers}
         self._stages = [
             MLGraph(CompiledGraph(session, stage)) for stage in _split(recipe, self._counted)
         ]

@@ -336,7 +336,8 @@ class Emitter:
         made: list[MLOperand] = []
 
         def carry(size: MLDimension) -> str:
-            name = f"{size}:chosen{len(sizes.found)}"  # sizes of two nodes may be equal
+            # Sizes of two nodes may be equal.
+            name = f"{size}:chosen by the host{len(sizes.found) or ''}"
             made.append(self._carrier(name, "int64", [size, *rest]))
             return name
 
