@@ -15,7 +15,7 @@ import pytest
 
 from tests.internals import recipe_of
 from tests.processes import run_alone
-from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
+from webnn_py import DataError, MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.memory import memory_trim, weight_spill
 from webnn_py.memory.mapped_file import MappedFile, mapping_of
 from webnn_py.memory.mmap_lookup import find_file_ranges
@@ -70,7 +70,7 @@ def test_arrays_of_users_files_are_copied_without_reading_them(
     assert mapping_of(made) is not None
     np.testing.assert_array_equal(made, given)
     os.truncate(path, 100)
-    with pytest.raises(EOFError, match="shorter"):
+    with pytest.raises(DataError, match="has become shorter; write a new file"):
         weight_spill.WeightSpill().copy(array)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from webnn_py.core.errors import DataError
 from webnn_py.ir import Array
 
 WRITE_BYTES = 1 << 14
@@ -70,7 +71,7 @@ class MappedFile(mmap.mmap):
 
         Raises:
             OSError: The disk is full.
-            EOFError: The file has become shorter.
+            DataError: The file has become shorter.
         """
         at = array.ctypes.data - self.address
         end = at + array.nbytes
@@ -78,7 +79,10 @@ class MappedFile(mmap.mmap):
         while at < end:
             count = os.sendfile(target, self._descriptor, at, end - at)
             if not count:
-                raise EOFError("a mapped file has become shorter")
+                raise DataError(
+                    f"the file that an array of {array.nbytes} bytes is mapped from has become"
+                    " shorter; write a new file instead, and rename it"
+                )
             at += count
 
 
