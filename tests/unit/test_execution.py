@@ -221,3 +221,20 @@ def test_the_engine_of_a_gpu_context_has_a_name(gpu: MLContext) -> None:
 def test_gpu_contexts_are_not_for_blocking(gpu: MLContext) -> None:
     with pytest.raises(InvalidStateError, match="MLAwaitedExecution or MLCommandEncoder"):
         MLExecution(gpu)
+
+
+def test_shapes_that_change_from_run_to_run(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    x, y = (builder.input(name, "float32", ["n", 2]) for name in "xy")
+    graph, execution = builder.build_sync({"z": builder.add(x, y)}), MLExecution(cpu)
+    for count in (1, 3, 3, 1, 2, 3):
+        ones = np.ones((count, 2), np.float32)
+        made = execution.compute(graph, {"x": ones, "y": ones})["z"]
+        np.testing.assert_array_equal(made, 2 * ones)
+        with pytest.raises(DataError, match="n"):
+            execution.compute(graph, {"x": ones, "y": np.ones((count + 1, 2), np.float32)})
+        with pytest.raises(DataError, match="float64"):
+            execution.compute(graph, {"x": ones, "y": np.ones((count, 2))})
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        execution.compute(graph, {"x": ones, "y": ones})

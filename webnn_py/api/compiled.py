@@ -46,6 +46,7 @@ class CompiledGraph:
     Attributes:
         signature: Inputs and outputs of the executions.
         bound: The inputs that `initialize_graph` turned into constants.
+        latest: The signature and the open sizes of the latest run, None before the first one.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class CompiledGraph:
         if same is not None:
             recipe = same.recipe
         self.signature = signature = Signature.of(recipe)
+        self.latest: tuple[Signature, Sizes] | None = None if self.is_open else (signature, ())
         self.bound = BoundInputs()
         self._recipe: Graph | None = recipe
         # No reference back to this object: a cycle would delay the release of its memory.
@@ -124,6 +126,7 @@ class CompiledGraph:
         shapes = None if known.places else _shapes(inputs)
         remembered = None if shapes is None else self._fixed.get(shapes)
         if remembered is not None:
+            self.latest = remembered
             return remembered
         solved = self.signature.sizes_of(self.session, inputs, self.bound, known, error)
         sizes = tuple(sorted(solved.items()))
@@ -131,7 +134,7 @@ class CompiledGraph:
         if shapes is not None:
             if len(self._fixed) >= MOST_SHAPES:
                 self._fixed.clear()
-            self._fixed[shapes] = found
+            self._fixed[shapes] = self.latest = found
         return found
 
     def signature_at(self, sizes: Sizes) -> Signature:

@@ -120,11 +120,17 @@ class MLExecution(Unpicklable, Suggesting):
         if isinstance(graph, StagedGraph):
             return self._compute_stages(graph.steps(inputs, outputs))
         compiled = compiled_of(graph)
-        signature, sizes = compiled.fixed(inputs)
+        latest, plain = compiled.latest, None
+        if latest is not None and outputs is None:  # arrays mostly have the shapes of the last ones
+            signature, sizes = latest
+            plain = plain_arrays(inputs, signature.read)
+        if plain is None:
+            signature, sizes = compiled.fixed(inputs)
+            plain = plain_arrays(inputs, signature.read) if outputs is None else None
         # The engine of a CPU context makes no others; a check here would dominate the call.
         executable = cast(HostExecutable, compiled.executable(session, sizes=sizes))
         has_others = session.queue.has_others
-        if outputs is None and not has_others and (plain := plain_arrays(inputs, signature.read)):
+        if plain and not has_others:
             results = executable.new_results(plain, signature.made.values())
             return dict(zip(signature.made, results, strict=True))
         given = signature.on_host(session, inputs, outputs)

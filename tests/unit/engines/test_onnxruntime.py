@@ -133,6 +133,29 @@ def test_nodes_are_called_by_operator_and_label(context: MLContext, models: list
     assert {"div [share]", "add"} <= names
 
 
+def test_positions_along_a_dimension_are_not_clamped_to_it(
+    context: MLContext, models: list[Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    x, other = (rng.normal(size=(3, count)).astype(np.float32) for count in (9, 5))
+    for wide, clamps in ((x, 0), (other, 1)):
+        b = MLGraphBuilder(context)
+        given = b.input("x", "float32", ["n", 9])
+        best = b.arg_top_k(given, 1, 4)
+        rows, count = b.arg_max(given, 1, output_data_type="int64"), given.shape[0]
+        rows = b.expand(b.reshape(rows, [count, 1]), [count, 2])
+        values = given if wide is x else b.input("wide", "float32", ["n", 5])
+        outputs = {"y": b.gather_elements(values, best, axis=1)}
+        outputs["z"] = b.gather_elements(values, rows, axis=1)
+        inputs = {"x": x} if wide is x else {"x": x, "wide": wide}
+        made = MLExecution(context).compute(b.build_sync(outputs), inputs)
+        places = np.argsort(-x, 1)[:, :4].clip(0, wide.shape[1] - 1)
+        np.testing.assert_array_equal(made["y"], np.take_along_axis(wide, places, 1))
+        np.testing.assert_array_equal(made["z"], np.repeat(made["y"][:, :1], 2, 1))
+        kinds = [node.op_type for node in models[-1].graph.node]
+        assert bool(kinds.count("Where")) == bool(clamps)
+
+
 def test_a_sum_before_a_normalization_stays_one(
     context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

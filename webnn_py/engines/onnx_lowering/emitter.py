@@ -79,6 +79,8 @@ class Emitter:
         weights: Large constants that lowerings added, which may lie outside of the model.
         given: Inputs of the model that depend on open sizes, by name.
         views: Reshaped 4-bit constants: source and shape by name.
+        below: Numbers from 0 that all elements of a tensor are below, by name: sizes that tensors
+            of indices belong to.
     """
 
     taken: set[str] = field(default_factory=set)
@@ -91,6 +93,7 @@ class Emitter:
     weights: dict[str, Array] = field(default_factory=dict)
     given: dict[str, sizes.Given] = field(default_factory=dict)
     views: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    below: dict[str, Any] = field(default_factory=dict)
     _titles: set[str] = field(default_factory=set)
     _known: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
     _shared: dict[Hashable, Tensor] = field(default_factory=dict)
@@ -316,4 +319,19 @@ def lower(e: Emitter, node: Node, operands: Operands) -> list[Tensor]:
         if value.data_type in PACKED_4BIT:
             raise NotLowered(f"results of {value.data_type} are not written")
     made = function(e, node, *operands)
-    return made if isinstance(made, list) else [made]
+    results = made if isinstance(made, list) else [made]
+    _note_bound(e, node, operands, results)
+    return results
+
+
+_INDICES = {"arg_max", "arg_min", "arg_top_k"}
+_MOVES = {"expand", "reshape", "slice", "transpose"}
+
+
+def _note_bound(e: Emitter, node: Node, operands: Operands, results: Sequence[Tensor]) -> None:
+    """Note which size indices belong to, so that nobody clamps them."""
+    if node.op in _INDICES:
+        whole = next(node.operands)
+        e.below[results[0].name] = whole.shape[node.attrs["axis"]]
+    elif node.op in _MOVES and (first := operands[0]) and first.name in e.below:
+        e.below[results[0].name] = e.below[first.name]

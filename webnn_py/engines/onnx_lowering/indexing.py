@@ -1,7 +1,7 @@
 """Lowerings of gathering and scattering.
 
 WebNN clamps indices, while ONNX leaves indices out of range undefined. So indices are clamped first
-unless they are constants known to be in range.
+unless they are known to be in range: constants, and positions found along the same dimension.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from webnn_py.core.dimensions import least
 from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
 from webnn_py.ir import Array, Node, Value
+from webnn_py.passes.cached_attention import same
 
 
 def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
@@ -24,7 +25,9 @@ def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
         sizes: Size of the dimension, or sizes of all dimensions of a coordinate.
     """
     wide = e.cast(indices, "int64")
-    if _are_inside(e.arrays.get(indices.name), sizes):
+    bound = e.below.get(indices.name)
+    is_position = bound is not None and not isinstance(sizes, tuple) and same(bound, sizes)
+    if is_position or _are_inside(e.arrays.get(indices.name), sizes):
         return wide
     if indices.data_type != "uint32":
         wide = e.greater(wide, e.constant(-np.array(sizes)))
