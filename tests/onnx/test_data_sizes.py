@@ -184,6 +184,34 @@ BOXES = """
         rows = Gather <axis = 1> (places, first)
         y = GatherND (boxes, rows)
     }"""
+DETECTOR = """
+    g (float[1, 4, n] boxes, float[1, 3, n] logits)
+        => (float[k, 4] best, float[k] score, int64[k] kind) {
+        most = Constant <value_int = 20> ()
+        overlap = Constant <value_float = 0.5> ()
+        least = Constant <value_float = 0.3> ()
+        zero = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        two = Constant <value_ints = [2]> ()
+        ten = Constant <value_ints = [10]> ()
+        rows = Transpose <perm = [0, 2, 1]> (boxes)
+        scores = Sigmoid (logits)
+        found = NonMaxSuppression <center_point_box = 1> (rows, scores, most, overlap, least)
+        kinds = Gather <axis = 1> (found, one)
+        numbers = Gather <axis = 1> (found, two)
+        number = Squeeze (numbers, one)
+        classes = Squeeze (kinds, one)
+        all_boxes = Squeeze (rows, zero)
+        all_scores = Squeeze (scores, zero)
+        places = Concat <axis = 1> (kinds, numbers)
+        chosen = Gather <axis = 0> (all_boxes, number)
+        chosen_scores = GatherND (all_scores, places)
+        count = Shape (chosen_scores)
+        limit = Min (count, ten)
+        score, order = TopK (chosen_scores, limit)
+        best = Gather <axis = 0> (chosen, order)
+        kind = Gather <axis = 0> (classes, order)
+    }"""
 rng = np.random.default_rng(7)
 ROWS = rng.normal(size=(5, 3)).astype(np.float32)
 COLUMN = np.float32([-1, 2, -3, -4, 5])
@@ -211,8 +239,16 @@ CASES: dict[str, tuple[str, list[Feeds]]] = {
     "numbers of the chosen ones": (NUMBERED, [{"x": COLUMN}]),
 }
 CORNERS = rng.uniform(size=(1, 40, 4)).astype(np.float32)
+LOGITS = rng.uniform(1, 3, size=(1, 3, 40)).astype(np.float32)
 SCORES = rng.uniform(size=(1, 2, 40)).astype(np.float32)
 CASES["boxes"] = BOXES, [{"boxes": CORNERS, "scores": scores} for scores in (SCORES, SCORES / 8)]
+CASES["a detector"] = (
+    DETECTOR,
+    [
+        {"boxes": CORNERS.transpose(0, 2, 1).copy(), "logits": logits}
+        for logits in (LOGITS, -LOGITS)
+    ],
+)
 ONE_GRAPH = {"the chosen ones", "columns of the chosen ones"}
 
 

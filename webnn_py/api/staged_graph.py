@@ -20,6 +20,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.core.messages import shown
 from webnn_py.core.open_dims import evaluated, plain_names
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.ir import Array, Graph, Node, Value, make_graph
 
 Choose = Callable[[Array], Array]
@@ -43,6 +44,7 @@ class CountedSize:
         output: The name of the output that holds it, an int64 scalar; or what `choose` reads.
         carrier: The name of an input whose first size it is, which nothing else reads.
         choose: Computes the contents of the carrier, if these matter.
+        highest: The highest value that is valid.
     """
 
     dimension: MLDimension
@@ -50,6 +52,7 @@ class CountedSize:
     output: str
     carrier: str
     choose: Choose | None = None
+    highest: int | MLDimension = MAX_DIMENSION
 
     @property
     def name(self) -> str:
@@ -184,7 +187,11 @@ class StagedGraph(MLGraph):
     ) -> dict[str, Any]:
         """Return the missing outputs if they have no elements, as WebNN has no such tensors."""
         title = next(size.title for size in self._counted if sizes.get(size.name) == 0)
-        empty = {}
+        sizes, empty = dict(sizes), {}
+        for size in self._counted:  # such as the best of no elements
+            known = symbols_of([size.highest]).keys() <= sizes.keys()
+            if known and evaluated(size.highest, sizes) == 0:
+                sizes[size.name] = 0
         for name, value in self._results.items():
             if name in made:
                 continue

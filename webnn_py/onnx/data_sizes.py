@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from webnn_py.api.staged_graph import Choose
 from webnn_py.core.convert import unsigned
-from webnn_py.core.dimensions import MLDimension
+from webnn_py.core.dimensions import MLDimension, span
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION
@@ -43,6 +43,7 @@ class DataSize:
         count: Its value, an int64 scalar; or what `choose` reads.
         choice: The elements that it counts, if it does.
         choose: Computes the contents of the carrier on the host.
+        highest: The highest value that the node accepts.
     """
 
     title: str
@@ -51,6 +52,7 @@ class DataSize:
     count: MLOperand
     choice: Choice | None = None
     choose: Choose | None = None
+    highest: int | MLDimension = MAX_DIMENSION
 
 
 class DataSizes:
@@ -87,7 +89,7 @@ class DataSizes:
         self,
         title: str,
         count: MLOperand,
-        highest: int,
+        highest: int | MLDimension,
         declare: Callable[[str, Callable[[str], tuple[int, int]]], MLDimension],
         carry: Callable[[MLDimension], str],
         choose: Choose | None = None,
@@ -103,7 +105,7 @@ class DataSizes:
             carry: Makes the carrier of a dimension.
             choose: Computes the carrier's contents.
         """
-        high = min(highest, self._bounds.get(title, MAX_DIMENSION))
+        high = min(span(highest)[1], self._bounds.get(title, MAX_DIMENSION))
 
         def bounds(name: str) -> tuple[int, int]:
             low, most = self._accepted.get(name, (1, high))
@@ -114,7 +116,7 @@ class DataSizes:
         by_name = {str(size.dimension): size.dimension for size in self.found}
         while (equal := self._same.get(str(made))) is not None:
             made = by_name[equal]
-        self.found.append(DataSize(title, made, carry(made), count, choose=choose))
+        self.found.append(DataSize(title, made, carry(made), count, None, choose, highest))
         return self.found[-1]
 
     @property

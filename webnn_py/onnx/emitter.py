@@ -298,10 +298,10 @@ class Emitter:
 
     def can_measure(self, tensor: Tensor) -> bool:
         """Whether a run may compute sizes from a tensor, as its contents depend on the inputs."""
-        depends = bool(tensor.inputs) or is_open(tensor.shape)
+        depends = bool(tensor.inputs or tensor.open_sizes) or is_open(tensor.shape)
         return self.has_data_sizes and depends and not tensor.is_known
 
-    def data_size(self, count: Tensor, highest: int = MAX_DIMENSION) -> DataSize:
+    def data_size(self, count: Tensor, highest: int | MLDimension = MAX_DIMENSION) -> DataSize:
         """Add an open dimension whose size a run computes.
 
         Args:
@@ -357,7 +357,9 @@ class Emitter:
         """Declare an input that runs fill in themselves."""
         return self.builder.input(name, data_type, shape)
 
-    def dimension(self, tensor: Tensor, what: str, highest: int = MAX_DIMENSION) -> Any:
+    def dimension(
+        self, tensor: Tensor, what: str, highest: int | MLDimension = MAX_DIMENSION
+    ) -> Any:
         """Return the contents as one size, which a run of the graph computes if need be.
 
         Args:

@@ -62,7 +62,10 @@ def with_data_sizes(
         count, *own = names
         made = _of_all_elements(graph, size, names) if own else None
         if made is None:
-            left.append(CountedSize(size.dimension, size.title, count, size.carrier, size.choose))
+            one = CountedSize(
+                size.dimension, size.title, count, size.carrier, size.choose, size.highest
+            )
+            left.append(one)
         else:
             graph = made
             own.append(count)

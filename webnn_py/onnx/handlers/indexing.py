@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_dimension, span
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.data_sizes import Choice
 from webnn_py.onnx.emitter import BOOL, Emitter, wrap
 from webnn_py.onnx.handlers.reduction import highest, lowest
@@ -267,7 +267,7 @@ def _chosen(g: Emitter, mask: Tensor) -> Choice:
     total = math.prod(mask.shape)
     flat = g.reshape(mask, [total])
     running = g.cumulative_sum(g.to(flat, "int64"), 0)
-    size = g.data_size(g.slice(running, [total - 1], [1]), span(total)[1])
+    size = g.data_size(g.slice(running, [total - 1], [1]), total)
     everything = g.places(total)
     if everything.array is not None:  # whoever computes all elements needs a node to replace
         everything = g.identity(everything)

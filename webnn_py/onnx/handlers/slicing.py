@@ -112,7 +112,7 @@ def _end(g: Emitter, end: Tensor, start: int, size: Any) -> Any:
         zero, whole = g.size(0), g.size(size)
         number = g.where(g.lesser(number, zero), g.add(number, whole), number)
         count = g.max(g.sub(g.min(number, whole), g.size(start)), zero)
-        return g.data_size(count, span(size)[1]).dimension
+        return g.data_size(count, size).dimension
 
     return start + g.once(("length", end, start, size), length)
 

@@ -27,7 +27,7 @@ def top_k(
     g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
     """Return the k greatest or least elements along an axis, in order, and their positions."""
-    count = g.dimension(k, "k", span(x.shape[x.axis(axis)])[1])
+    count = g.dimension(k, "k", x.shape[x.axis(axis)])
     return _top(g, x, count, axis, largest)
 
 
