@@ -320,10 +320,19 @@ class Body:
         by_fours: An element at a known lane of an aligned vec4 is read with the other three, which
             are read, too.
         times: Calls of the function by one invocation: the iterations of its loops add up.
+        unsure: Pointer to a bool, set where a code of 8 bits may be off by one; "" to compute
+            exact codes.
+
+    Attributes:
+        quantizes: Whether codes of 8 bits are computed.
     """
 
-    def __init__(self, builder: KernelBuilder, by_fours: bool = False, times: int = 1) -> None:
+    def __init__(
+        self, builder: KernelBuilder, by_fours: bool = False, times: int = 1, unsure: str = ""
+    ) -> None:
         self.builder = builder
+        self._unsure = unsure
+        self.quantizes = False
         self._by_fours = by_fours
         self._fours: dict[tuple[Value, str], str] = {}
         self.lines: list[str] = []
@@ -355,6 +364,13 @@ class Body:
         made = self.fresh(hint)
         self.line(f"let {made} = {expression};")
         return made
+
+    def code(self, arguments: str) -> str:
+        """Compute a code of 8 bits, and return its name."""
+        self.quantizes = True
+        if self._unsure:
+            return self.let(f"wn_quantized_near({self._unsure}, {arguments})", "q")
+        return self.let(f"wn_quantized_byte({arguments})", "q")
 
     def name(self, index: Index, name: str) -> None:
         """Record that a variable `name` holds an index."""

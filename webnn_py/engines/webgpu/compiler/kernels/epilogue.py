@@ -40,11 +40,9 @@ def emit_epilogue(
     """
     storage = builder.storage(builder.root)
     compute = builder.storage(node.output).compute
-    body, i = Body(builder), symbol("i")
-    total = "total"
+    i = symbol("i")
     at, parameters = [str(i + n) for n in range(4)], "i: u32"
     if channel is not None:
-        body.name(channel, "channel")
         at = [f"{i + n}, {symbol('channel') + n * step}" for n in range(4)]
         parameters = "i: u32, channel: u32"
     vectors = (
@@ -52,15 +50,23 @@ def emit_epilogue(
         if builder.vector_out
         else {}
     )
-    for number, leaf in enumerate(vectors):
-        body.preset(leaf, None, f"e{number}")
-    if compute == "f32" and (finish or node.output is not builder.root):
-        total = body.let("wn_settled(total)", "whole")
-    if finish:
-        total = body.let(finish(body, i, total), "whole")
-    body.preset(node.output, i, total)
-    result = body.load(builder.root, i)
-    body.line(f"return {result};")
+
+    def tail(unsure: str = "") -> Body:
+        """Return what follows the node's result, and returns the element to store."""
+        body, total = Body(builder, unsure=unsure), "total"
+        if channel is not None:
+            body.name(channel, "channel")
+        for number, leaf in enumerate(vectors):
+            body.preset(leaf, None, f"e{number}")
+        if compute == "f32" and (finish or node.output is not builder.root):
+            total = body.let("wn_settled(total)", "whole")
+        if finish:
+            total = body.let(finish(body, i, total), "whole")
+        body.preset(node.output, i, total)
+        body.line(f"return {body.load(builder.root, i)};")
+        return body
+
+    body = tail()
     more = "".join(f", e{number}: {leaf.type}" for number, leaf in enumerate(vectors.values()))
     taken = f"{parameters}, total: {compute}{more}"
     builder.function("tail", taken, storage.compute, body)
@@ -75,7 +81,9 @@ def emit_epilogue(
         whole = f"vec4<{element}>({', '.join(f'{element}({lane})' for lane in lanes)})"
         if storage.per_word == 4:
             whole = storage.pack(lanes)
-        if storage.per_word == 4 and _add_near_tail(builder, taken, body):
+        if storage.per_word == 4 and body.quantizes:
+            flagging = f"unsure: ptr<function, bool>, {taken}"
+            builder.function("tail_near", flagging, storage.compute, tail("unsure"))
             # One branch for all four, as each would wait for the one before.
             near = ", ".join(f"{_TAIL_NEAR}(&unsure, {call})" for call in calls)
             four = f"vec4<{storage.compute}>"
@@ -91,22 +99,6 @@ def emit_epilogue(
     else:
         one = f"{OUT}[{place}] = {element}({_TAIL}({at[0]}, t));"
     builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", f" {one} "))
-
-
-def _add_near_tail(builder: KernelBuilder, taken: str, body: Body) -> bool:
-    """Add a copy of a quantizing tail that flags codes which may be off by one.
-
-    Returns:
-        Whether the tail quantizes; no copy is added else.
-    """
-    text = "\n".join(["", *body.lines, ""])
-    near = text.replace("wn_quantized_byte(", "wn_quantized_near(unsure, ")
-    if near == text:
-        return False
-    parameters = f"unsure: ptr<function, bool>, {taken}"
-    compute = builder.storage(builder.root).compute
-    builder.functions.append(Function.of("tail_near", parameters, compute, near))
-    return True
 
 
 @dataclass(frozen=True, slots=True)

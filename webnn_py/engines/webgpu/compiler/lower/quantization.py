@@ -43,6 +43,5 @@ def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
         rounded = body.let(f"wn_rounded_quotient({element}, {factor}, {inverse})", "q")
         return f"wn_quantized_{compute}({rounded}, {zero})"
     low, high = (literal(bound, "i32") for bound in (info.min, info.max))
-    code = f"wn_quantized_byte({element}, {factor}, {inverse}, i32({zero}), {low}, {high})"
-    made = body.let(code, "q")
+    made = body.code(f"{element}, {factor}, {inverse}, i32({zero}), {low}, {high}")
     return made if compute == "i32" else f"u32({made})"
