@@ -1,6 +1,6 @@
 """ONNX files as they come: which of them map, what they return, and what they take.
 
-    python -m benchmarks zoo FOLDER... [--rounds 5] [--engine auto] [--json FILE] [--markdown FILE]
+    python -m benchmarks zoo FOLDER... [--rounds 5] [--engine auto] [--cpu-time] [--json FILE]
 
 Each file runs in a process of its own, with one thread, in turn with ONNX Runtime. Inputs are read
 from NAME.npz beside NAME.onnx; without one they are drawn, at the first open sizes at which ONNX
@@ -163,19 +163,21 @@ def apart(got: Array, wanted: Array) -> float:
     return float(np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1))
 
 
-def load_seconds(path: str, engine: str, inputs: Inputs, way: str, directly: bool) -> float:
+def load_seconds(
+    path: str, engine: str, inputs: Inputs, way: str, directly: bool, clock: report.Clock
+) -> float:
     """Return seconds from the file to the first result, of ours or of ONNX Runtime directly."""
     cpu_peers.ours(engine)(small := cpu_peers.case(SMALL), 1)
     cpu_peers.load_onnxruntime(small, 1)
-    begin = time.perf_counter()
+    begin = clock()
     if directly:
         session(Path(path)).run(None, inputs)
     else:
         ours(Path(path), engine, inputs, way)()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
-def measured(path: str, engine: str, rounds: int) -> report.Figures:
+def measured(path: str, engine: str, rounds: int, clock: report.Clock) -> report.Figures:
     """Return the row of a file, but for `load`, and the inputs."""
     row: report.Figures = {"case": title(Path(path))}
     try:
@@ -194,8 +196,8 @@ def measured(path: str, engine: str, rounds: int) -> report.Figures:
     row["apart"] = max(apart(*pair) for pair in pairs)
     turns = report.interleaved(
         {
-            "ort": lambda: report.turn(lambda: theirs.run(None, inputs)),
-            "ours": lambda: report.turn(run),
+            "ort": lambda: report.turn(lambda: theirs.run(None, inputs), clock),
+            "ours": lambda: report.turn(run, clock),
         },
         rounds,
     )
@@ -205,7 +207,7 @@ def measured(path: str, engine: str, rounds: int) -> report.Figures:
     return row
 
 
-def measure(path: Path, engine: str, rounds: int) -> report.Figures:
+def measure(path: Path, engine: str, rounds: int, clock: report.Clock) -> report.Figures:
     """Measure a file in processes of its own."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, maxtasksperchild=1) as pool:
@@ -215,13 +217,13 @@ def measure(path: Path, engine: str, rounds: int) -> report.Figures:
             return pool.apply_async(function, arguments).get(MAX_SECONDS)
 
         try:
-            row = call(measured, str(path), engine, rounds)
+            row = call(measured, str(path), engine, rounds, clock)
             inputs = row.pop("inputs", {})
             if "failed" in row:
                 return row
             cases = {
                 name: functools.partial(
-                    call, load_seconds, str(path), engine, inputs, row["as"], name == "ort"
+                    call, load_seconds, str(path), engine, inputs, row["as"], name == "ort", clock
                 )
                 for name in ("ort", "ours")
             }
@@ -267,14 +269,16 @@ def main(arguments: list[str] | None = None) -> report.Figures:
     parser.add_argument("places", nargs="*", type=Path, help="models, or folders of them")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engine", default="auto")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time, on busy machines")
     report.add_figure_options(parser, "the ratios")
     options = parser.parse_args(arguments)
+    clock = time.process_time if options.cpu_time else time.perf_counter
 
     def measure_all() -> report.Figures:
         os.environ["WEBNN_CACHE"] = "0"  # a load from the cache would not be the first
         rows = []
         for path in files(options.places):
-            rows.append(row := measure(path, options.engine, options.rounds))
+            rows.append(row := measure(path, options.engine, options.rounds, clock))
             shown = row.get("failed") or (row["apart"], row["ratio"], row["load_ratio"])
             print(row["case"], shown, flush=True)
         return {"machine": report.machine(), "engine": options.engine, "rows": rows}
