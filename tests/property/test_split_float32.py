@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.internals import engine_of
+from tests.internals import engine_of, recipe_of
+from tests.unit.passes.internal_listings import TARGET
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand, ValidationError, ml
 from webnn_py.passes import (
     Pass,
@@ -102,6 +103,27 @@ def test_attention_stays_exact(split: Pass) -> None:
         )
         graph = b.build_sync({"y": b.matmul(b.softmax(scores, 2), v)})
         assert "float16" not in str(graph)
+
+
+def test_small_products_are_added_up_first() -> None:
+    """Tensor cores truncate a sum by what they add to it."""
+    rng = np.random.default_rng(1)
+    a, c = (rng.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
+    with ml.create_context_sync(engine="reference") as context:
+        b = MLGraphBuilder(context)
+        operands = b.constant(a), b.input("c", "float32", [128, 128])
+        right = b.input("a", "float32", [128, 128]), b.constant(c)
+        graph = b.build_sync({"y": b.matmul(*operands), "z": b.matmul(*right)})
+        constants = multiply_by_split_halves(recipe_of(graph), TARGET).constants.values()
+    magnitudes = []
+    for array in constants:
+        if array.dtype == np.float16:
+            axis = array.shape.index(3 * 128)
+            thirds = np.split(np.abs(array.astype(np.float32)), 3, axis)
+            magnitudes.append([third.mean() for third in thirds])
+    assert len(magnitudes) == 2
+    first, second, third = np.prod(magnitudes, 0)
+    assert max(first, second) < third * 2.0**-9
 
 
 def test_the_option() -> None:

@@ -3,7 +3,8 @@
 An operand is scaled so that the largest element of each row lies at the top of float16's range,
 and rounded: its high half. What that loses is the low half, rounded as well. One product of high
 halves is precise to 11 bits. Three, of which two take one low half each, are precise to 21; they
-are one product of three times the depth (Markidis et al., 2018).
+are one product of three times the depth (Markidis et al., 2018). Those with a low half come first:
+tensor cores truncate each sum that they add to, and these are small.
 
 The graphs stay graphs of WebNN: a product of operands that are cast from float16. Its kernel reads
 the float16. Attention and small products stay exact, as they gain nothing.
@@ -189,7 +190,7 @@ class _Factors:
         Args:
             operand: The operand.
             axes: Axes over which elements share a scale.
-            depth: Axis along which the halves lie: high, high, low of a left operand, and high,
+            depth: Axis along which the halves lie: low, high, high of a left operand, and high,
                 low, high of a right one.
             is_left: Which of the two it is.
         """
@@ -205,7 +206,7 @@ class _Factors:
             return b.cast(high, "float32"), top
         low = b.cast(b.sub(scaled, b.cast(high, "float32")), "float16")
         again = b.cast(scaled, "float16")  # not `high` twice: each part is written in its place
-        order = [high, again, low] if is_left else [high, low, again]
+        order = [low, high, again] if is_left else [high, low, again]
         return b.cast(b.concat(order, depth), "float32"), top
 
     def _constant_halves(
@@ -218,7 +219,7 @@ class _Factors:
         halves = high
         if self._parts == 3:
             low = (scaled - high.astype(np.float32)).astype(np.float16)
-            halves = np.concatenate([high, high, low] if is_left else [high, low, high], depth)
+            halves = np.concatenate([low, high, high] if is_left else [high, low, high], depth)
         b = self._b
         constant = b.add_constant(np.ascontiguousarray(halves), "float16")
         return b.cast(constant, "float32"), b.add_constant(top, "float32")
