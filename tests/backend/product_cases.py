@@ -512,6 +512,36 @@ def rows_of_products() -> Iterator[Case]:
     )
 
 
+def _of_normal_rows(g: MLGraphBuilder, x: MLOperand, w: MLOperand) -> MLOperand:
+    return g.relu(g.matmul(g.layer_normalization(x, axes=[x.rank - 1]), w))
+
+
+def _of_normal_rows_along_depth(g: MLGraphBuilder, x: MLOperand, w: MLOperand) -> MLOperand:
+    return _of_normal_rows(g, x, g.transpose(w))
+
+
+def _of_normal_rows_packed(g: MLGraphBuilder, x: MLOperand, **weights: MLOperand) -> MLOperand:
+    return _multiplied(g, g.layer_normalization(x, axes=[x.rank - 1]), **weights)
+
+
+def rows_before_products() -> Iterator[Case]:
+    """Few rows that a product computes before its loop."""
+    settings = ("gpu", "gpu, plain", "gpu, small", *TUNED)
+    for rows, columns in (((1, 256), 36), ((2, 1, 512), 33)):
+        x, depth = numbers("x", rows), rows[-1]
+        w = numbers("w", (depth, columns))
+        yield Case(f"{rows} normal by {columns}", _of_normal_rows, {"x": x, "w": w}, settings)
+        turned = {"x": x, "w": numbers("w", (columns, depth))}
+        name = f"{rows} normal by {columns} turned"
+        yield Case(name, _of_normal_rows_along_depth, turned, settings)
+        weights = {
+            "codes": numbers("codes", (columns, depth // 32, 16), "uint8", 255),
+            "scales": numbers("scales", (columns, depth // 32)) / 4,
+        }
+        name = f"{rows} normal by {columns} packed"
+        yield Case(name, _of_normal_rows_packed, {"x": x}, settings, weights)
+
+
 CASES = [
     *products(),
     *by_packed_weights(),
@@ -519,4 +549,5 @@ CASES = [
     *convolutions(),
     *add_prologue(),
     *rows_of_products(),
+    *rows_before_products(),
 ]

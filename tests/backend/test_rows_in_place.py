@@ -9,7 +9,7 @@ import pytest
 
 from tests.backend.buffers import buffer_of, read
 from tests.backend.tensors import tensor
-from tests.graphs import awaited, build
+from tests.graphs import awaited, build, kernels_of
 from webnn_py import MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, MLOperand, MLProgram
 
 SHAPE = (2, 3, 8, 4)
@@ -63,6 +63,25 @@ def test_the_same_tensor(gpu: MLContext, dtype: str) -> None:
     np.testing.assert_allclose(
         gpu.read_tensor_sync(total), wanted.astype(np.float32).sum(2), tolerance, tolerance
     )
+
+
+def test_rotated_rows_are_computed_where_they_are_scattered(
+    hardware: MLContext, reference: MLContext
+) -> None:
+    rng = np.random.default_rng(2)
+    tables = [rng.normal(size=(16, 2)).astype(np.float32) for _ in range(2)]
+
+    def what(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        starts, rows = b.input("starts", "int32", [2]), b.input("rows", "float32", ROWS.shape)
+        at = b.add(b.reshape(starts, [2, 1]), b.constant(np.array([0, 1], np.int32)))
+        rotated = b.rotary_embedding(rows, *map(b.constant, tables), positions=at)
+        return {"after": b.scatter_rows(b.input("cache", "float32", SHAPE), rotated, starts)}
+
+    inputs = {"cache": CACHE, "rows": ROWS, "starts": STARTS}
+    graph = build(hardware, what)
+    wanted = awaited(build(reference, what), inputs)["after"]
+    np.testing.assert_allclose(awaited(graph, inputs)["after"], wanted, 1e-6, 1e-6)
+    assert not any("sub" in name for name in kernels_of(graph, inputs))
 
 
 def test_another_tensor(gpu: MLContext) -> None:

@@ -4,7 +4,7 @@ Every stored value is the root of one kernel. The stored values that the kernel 
 leaves. A kernel may have an anchor: the one node whose loop it is built around. A value is stored
 if it is a graph output, or if computing it again costs more than reading it. An anchor's result is
 stored unless its reader is an elementwise epilogue, or is computed row by row with it
-(`row_fusion`).
+(`row_fusion`). Products of few rows may compute rows before their loops, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import (
     reads_dequantized,
 )
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves, traits_of
-from webnn_py.engines.webgpu.compiler.fusing.row_fusion import Rows, is_step, is_writable, rows_of
+from webnn_py.engines.webgpu.compiler.fusing.row_fusion import (
+    Rows,
+    is_prologue,
+    is_step,
+    is_writable,
+    rows_of,
+)
 from webnn_py.engines.webgpu.compiler.inplace_concat import Places
 from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
     CODES_CONVOLUTION,
@@ -93,6 +99,8 @@ class Fusion:
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
         self._rows = rows_of(graph, features)
+        found = dict.fromkeys(self._rows.values())
+        self._prologues = {r.nodes[-1].output for r in found if is_prologue(r, graph, features)}
         is_stored = self._stored.__contains__  # makes no reference cycle with this object
         self.places = Places(graph, features, is_stored)  # for the values stored so far
         for node in checkpoints(graph.nodes):
@@ -193,7 +201,15 @@ class Fusion:
 
     def _takes_no_kernel(self, node: Node) -> bool:
         """Whether the kernels of a node's operands store its result."""
-        return node.op == "concat" and self.places.join(node, whole=True)
+        if node.op != "concat" or self._is_scattered(node.output):
+            return False
+        return self.places.join(node, whole=True)
+
+    def _is_scattered(self, value: Value) -> bool:
+        """Whether a value is only written into a state, whose kernel reads each element once."""
+        readers = self._graph.readers.get(value, ())
+        is_one = [node.op for node in readers] == ["scatter_rows"] and value not in self._outputs
+        return is_one and readers[0].inputs[1] is value and self._features.kind != "cpu"
 
     def _inlined(self, node: Node) -> Inline:
         """Return the cost of a node's element from the costs of its operands' elements."""
@@ -223,6 +239,8 @@ class Fusion:
     def _must_store(self, value: Value, reader: Node) -> bool:
         """Whether a value must lie in a buffer for a node that reads it."""
         inline, traits = self._inline[value], traits_of(reader.op)
+        if value in self._prologues:
+            return False
         if reader.op == PACKED_PRODUCT:  # its kernels read words and vectors
             return True
         if (traits.loops or traits.reduced is not None) and self._unpacks(value):
@@ -261,7 +279,8 @@ class Fusion:
             return dequantize_node(value, self._producers, self.is_stored) is not None
         if self._features.kind == "cpu":
             return False
-        if self._is_dequantized_to(reader, value):
+        made = reader.outputs[0] if reader.op == "concat" else value
+        if self._is_dequantized_to(reader, value) or self._is_scattered(made):
             return True
         if pools_few(reader):
             return self._inline[value].cost <= MAX_POOL_PROLOGUE_OPS

@@ -60,14 +60,18 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     a_wide = along_k and problem.a_major == "k" and problem.a4 is not None
     sums = _sums(problem, tile, wide=wide, along_k=along_k, a_wide=a_wide)
     result = problem.total4 if wide else problem.total
-    fits = limits.max_workgroup_storage // (tile.columns * tile.slices * problem.total_bytes)
+    invocations, prologue = tile.columns * tile.slices, problem.prologue
+    own = prologue.arrays(invocations) if prologue is not None else ()
+    free = limits.max_workgroup_storage - sum(array.bytes for array in own)
+    fits = free // (invocations * problem.total_bytes)
     rows_at_once = max(1, min(problem.m, fits // width))
-    partial = WorkgroupArray("gemm_partial", result, (rows_at_once, tile.columns * tile.slices))
+    partial = WorkgroupArray("gemm_partial", result, (rows_at_once, invocations))
     functions = [
         *load_functions(problem, guards, 4 if a_wide else 1, 4 if wide or along_k else 1),
         *store_functions(problem, wide=wide),
     ]
-    body = [*grid.prologue, *name_batch(problem), *place, *sums]
+    filling = prologue.fill(invocations) if prologue is not None else ()
+    body = [*grid.prologue, *name_batch(problem), *place, *filling, *sums]
     for first in range(0, problem.m, rows_at_once):
         rows = range(first, min(first + rows_at_once, problem.m))
         body += _tree_reduction(tile, rows, stride)
@@ -86,7 +90,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
         body += ["if (slice == 0u) {", *stores, "}"]
         if rows.stop < problem.m:
             body.append("workgroupBarrier();")
-    entry = entry_point(tile.columns * tile.slices, body, functions, [partial])
+    entry = entry_point(invocations, body, functions, [partial, *own])
     return TileKernel(entry, grid.workgroups)
 
 

@@ -7,13 +7,13 @@ serve matmul, gemm, convolution (im2col in a hook) and fused epilogues.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from webnn_py.core.traced_queries import divides, with_sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index
-from webnn_py.engines.webgpu.compiler.kernel import EntryPoint
+from webnn_py.engines.webgpu.compiler.kernel import EntryPoint, WorkgroupArray
 from webnn_py.engines.webgpu.program.storage import MatrixShape
 
 LoadHook = Callable[[Index, Index, Index], str]
@@ -45,6 +45,16 @@ class Limits:
     def matrix_of(self, compute: str) -> MatrixShape | None:
         """Return the shape of the matrices of a type, if the device has any."""
         return {"f16": self.matrix, "i8": self.i8_matrix}.get(compute)
+
+
+class Prologue(Protocol):
+    """What a workgroup computes before its loop, for the hooks of A."""
+
+    def fill(self, invocations: int) -> Sequence[str]:
+        """Emit the statements, for all invocations `lid` of a workgroup, and a last barrier."""
+
+    def arrays(self, invocations: int) -> Sequence[WorkgroupArray]:
+        """Return the workgroup arrays that they and the hooks use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,7 @@ class GemmProblem:
             for its sums.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
+        prologue: What computes A before the loop of a product with few rows, if it is not stored.
     """
 
     m: int
@@ -131,6 +142,7 @@ class GemmProblem:
     by_matrices: bool = False
     a_major: Literal["k", "m"] = "k"
     b_major: Literal["n", "k"] = "n"
+    prologue: Prologue | None = None
 
     def __post_init__(self) -> None:
         """Reject problems that no template supports."""

@@ -164,6 +164,8 @@ def _emit_named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> T
     named = named_tiles(kind).get(name)
     if named is None:
         return None
+    if problem.prologue is not None and not isinstance(named.tile, ReduceTile):
+        return None
     if named.transposed:
         problem = problem.transposed()
     match named.tile:

@@ -30,6 +30,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
     gemm_limits,
     product_type,
 )
+from webnn_py.engines.webgpu.compiler.kernels.row_prologue import RowPrologue, computes_rows
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, i32, loop, u32
 from webnn_py.ir import Node
 
@@ -162,7 +163,9 @@ def _casts_halves(builder: KernelBuilder, node: Node) -> bool:
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """Return the kernel of a product of few rows, if a workgroup fits the device; else None."""
-    if builder.tile or sampled(node.output.size // node.output.shape[-1]) > MAX_FUSED_ROWS:
+    (x, *_) = node.operands
+    is_tiled = builder.tile and not computes_rows(builder, x)
+    if is_tiled or sampled(node.output.size // node.output.shape[-1]) > MAX_FUSED_ROWS:
         return None
     kernel = _RowsKernel(builder, node)
     return kernel.kernel() if kernel.fits else None
@@ -183,6 +186,8 @@ class _RowsKernel:
         self._rows = node.output.size // self._columns
         self._halves = _casts_halves(builder, node)
         self._kind = "f16" if self._halves else "f32"
+        has_rows = computes_rows(builder, self._x)
+        self._prologue = RowPrologue(builder, self._x) if has_rows else None
         self._quads = self._weights.per_word // 4
         self._words = self._x.shape[-1] // self._weights.per_word
         self._at_once = self._chunk()
@@ -203,7 +208,8 @@ class _RowsKernel:
         builder = self._builder
         emit_epilogue(builder, self._node)
         self._weights.add_zero()
-        self._add_loader()
+        if self._prologue is None:
+            self._add_loader()
         limits = gemm_limits(builder)
         grid = fold_grid(-(-self._columns // COLUMNS), 1, 1, limits)
         lid = symbol("lid", INVOCATIONS)
@@ -214,6 +220,7 @@ class _RowsKernel:
             f"let own = {column};",
             f"let column = min(own, {u32(self._columns - 1)});",
             *(f"var sum{row} = 0.0;" for row in range(self._rows)),
+            *(self._prologue.lines(INVOCATIONS) if self._prologue else ()),
             *self._loop(),
             *self._reduce(),
         ]
@@ -225,12 +232,13 @@ class _RowsKernel:
         return (
             WorkgroupArray("packed_x", f"vec4<{self._kind}>", (quads,)),
             WorkgroupArray("packed_partial", "f32", (self._rows, INVOCATIONS)),
+            *(self._prologue.arrays(INVOCATIONS) if self._prologue else ()),
         )
 
     def _add_loader(self) -> None:
         """Add the function that returns four elements of x from an index on."""
         builder, body, i = self._builder, Body(self._builder), symbol("i")
-        at = None if builder.computes(self._x) else builder.vector(self._x)
+        at = builder.vector(self._x)
         if at is None:
             elements = ", ".join(body.load(self._x, i + n) for n in range(4))
             loaded = f"vec4<f32>({elements})"
@@ -251,7 +259,12 @@ class _RowsKernel:
         lines = [loop(head, -(-count // INVOCATIONS))]
         quads = [f"q{n}" for n in range(self._quads)]
         for n, quad in enumerate(quads):
-            lines.append(f"let {quad} = {declared('packed_load')}({start + 4 * n});")
+            at = start + 4 * n
+            if self._prologue is None:
+                four = f"{declared('packed_load')}({at})"
+            else:
+                four = f"vec4<{self._kind}>({self._prologue.four(at)})"
+            lines.append(f"let {quad} = {four};")
         if self._halves:
             lanes = ("xz", "yw") if len(quads) == 1 else None
             quads = (
