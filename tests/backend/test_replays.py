@@ -13,8 +13,11 @@ from tests.backend.tensors import tensor
 from tests.graphs import build
 from tests.internals import engine_of, set_policy
 from webnn_py import (
+    ContextLostError,
+    DataError,
     MLAwaitedExecution,
     MLContext,
+    MLError,
     MLGraph,
     MLGraphBuilder,
     MLOperand,
@@ -22,6 +25,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.api.signature import Signature
 from webnn_py.engines.webgpu.runtime.replay import MIN_DISPATCHES, Replays
 
 WIDE = 8
@@ -127,6 +131,50 @@ def test_awaited_runs_over_tensors(context: MLContext, found: list[bool]) -> Non
 
     asyncio.run(main())
     assert found[6:] == [True] * 6
+
+
+def test_awaited_runs_over_tensors_are_checked_once(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, execution = turning(context), MLAwaitedExecution(context)
+    checked: list[Any] = []
+    check = Signature.on_device
+
+    def noted(*given: Any, **more: Any) -> Any:
+        checked.append(given)
+        return check(*given, **more)
+
+    monkeypatch.setattr(Signature, "on_device", noted)
+
+    async def main() -> None:
+        x, y = tensor(context, X), tensor(context, X)
+        for _ in range(6):
+            await execution.compute(graph, {"x": x}, {"y": y})
+            x, y = y, x
+        np.testing.assert_array_equal(await context.read_tensor_async(x), X + 6)
+        assert len(checked) == 2  # the tensors in turn
+        y.destroy()
+        with pytest.raises(MLError, match="destroyed"):
+            await execution.compute(graph, {"x": x}, {"y": y})
+        with pytest.raises(DataError, match="input 'x' is missing"):
+            await execution.compute(graph, {}, {"y": x})
+
+    asyncio.run(main())
+
+
+def test_awaited_runs_over_tensors_tell_of_a_loss(context: MLContext) -> None:
+    graph, execution = turning(context), MLAwaitedExecution(context)
+    x, y = tensor(context, X), tensor(context, X)
+
+    async def main() -> None:
+        for _ in range(3):
+            await execution.compute(graph, {"x": x}, {"y": y})
+        later = execution.compute(graph, {"x": x}, {"y": y})
+        context.destroy()
+        with pytest.raises(ContextLostError):
+            await later
+
+    asyncio.run(main())
 
 
 def test_awaited_runs_follow_recorded_ones(context: MLContext) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,13 @@ from webnn_py.api.runs import (
     in_turn,
     promising,
     raised,
+    repeated_run,
 )
 from webnn_py.api.session import Session, session_of
 from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.api.signature import Arguments, Signature
 from webnn_py.api.staged_graph import StagedGraph, Steps
+from webnn_py.api.tensor import repeated
 from webnn_py.core import convert
 from webnn_py.core.errors import ContextLostError, DataError, NotSupportedError
 from webnn_py.core.lru_cache import LRUCache
@@ -159,8 +161,15 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                     alone = functools.partial(self._compile_first, executables, signature, sizes)
                     run = self._joined(batching, compiled, executables, alone, sizes, given, waits)
                 elif (prepared := executables.find(sizes)) is not None:
+                    to = {} if outputs is None else outputs
+                    known = None if waits or not to else repeated(inputs, to)
+                    key = None if known is None else compiled.key_of(known.key)
+                    if known is not None:
+                        work = session.queue.repeat_at_once(prepared.executable, key)
+                        if work is not None:
+                            return repeated_run(session, compiled.signature, work, known, to)
                     given = self._given(compiled, signature, inputs, outputs, private=False)
-                    run = self._run(prepared.executable, signature, given, waits)
+                    run = self._run(prepared.executable, signature, given, waits, key)
                 else:
                     given = self._given(compiled, signature, inputs, outputs)
                     run = self._compile_first(executables, signature, sizes, given, waits)
@@ -218,9 +227,22 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         return signature.on_device(session, inputs, outputs, bound, places, private=private)
 
     def _run(
-        self, executable: Executable, signature: Signature, given: Arguments, waits: Points
+        self,
+        executable: Executable,
+        signature: Signature,
+        given: Arguments,
+        waits: Points,
+        key: Hashable = None,
     ) -> Coroutine[Any, Any, dict[str, Any]]:
-        """Run an executable; keep the context's order only if others can see the effects."""
+        """Run an executable; keep the context's order only if others can see the effects.
+
+        Args:
+            executable: The executable.
+            signature: Signature of the graph.
+            given: Inputs and outputs of the run.
+            waits: Timeline points that the run waits for and signals.
+            key: A key under which `Queue.repeat_at_once` finds the work of the run later.
+        """
         session = self._session
         if isinstance(executable, HostExecutable):
             if not (waits or given.on_tensors or given.writes_given):
@@ -228,6 +250,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             run = _started(signature, given.outputs, executable, given.hand_over())
         else:
             run = executable.start(given.hand_over(), given.outputs)
+            run.key = key
             run.read_inputs()
         return finished(session, run, given, waits)
 
@@ -317,6 +340,7 @@ for _called in (
     computed,
     finished,
     raised,
+    repeated_run,
     MLAwaitedExecution._awaited_stages,
     MLAwaitedExecution._joined,
     MLAwaitedExecution._compile_first,

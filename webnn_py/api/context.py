@@ -386,7 +386,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         executable = executables.get(sizes).executable
         waits = points(sync)
         known = repeated(inputs, outputs)
-        key = None if known is None else (len(compiled.bound.constants.places), known[0])
+        key = None if known is None else compiled.key_of(known.key)
         run = None if key is None else session.queue.repeat(executable, key)
         if run is None or known is None:
             given = signature.on_tensors(session, inputs, outputs, compiled.bound)
@@ -394,8 +394,8 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
             title = compiled.signature.title
             tensor_operations.submit(session, title, run, given.reads, given.writes, waits)
         else:
-            _, reads, writes = known
-            tensor_operations.submit(session, compiled.signature.title, run, reads, writes, waits)
+            title = compiled.signature.title
+            tensor_operations.submit(session, title, run, known.reads, known.writes, waits)
 
     def submit(self, command_buffers: Sequence[Any], sync: Iterable[TimelinePoint] = ()) -> None:
         """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -228,10 +229,25 @@ def memory_of(tensor: object, what: str, error: type[MLError] = ValidationError)
     return tensor._memory
 
 
+@dataclass(frozen=True, slots=True)
+class NamedTensors:
+    """The memory of named tensors, which were checked if a run is found by their key.
+
+    Attributes:
+        key: A cache key.
+        reads: Memory of the inputs.
+        writes: Memory of the outputs.
+    """
+
+    key: Hashable
+    reads: list[TensorMemory]
+    writes: list[TensorMemory]
+
+
 def repeated(
     inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
-) -> tuple[Hashable, list[TensorMemory], list[TensorMemory]] | None:
-    """Return a cache key of these named tensors, and the memory of the inputs and outputs.
+) -> NamedTensors | None:
+    """Return the memory of these named tensors.
 
     Return None if a value is not a usable tensor; the full checks then raise the error.
     """
@@ -247,6 +263,6 @@ def repeated(
                 memories.append(memory)
                 serials.append(memory.serial)
         # Iterate over the names last: an object that is not a mapping may iterate without end.
-        return (*inputs, None, *outputs, *serials), reads, writes
+        return NamedTensors((*inputs, None, *outputs, *serials), reads, writes)
     except Exception:
         return None

@@ -87,7 +87,10 @@ class AwaitedRun(ABC):
     Attributes:
         done: Resolved in the last state.
         cancellation: Whether the await was cancelled.
+        key: A key under which `Queue.repeat` finds its work later, if it is for a device.
     """
+
+    key: Hashable = None
 
     def __init__(self) -> None:
         self.done: Completion[None] = Completion()
@@ -389,6 +392,10 @@ class Queue(ABC):
 
     def repeat(self, executable: Executable, key: Hashable) -> Run | None:
         """Return the cached work of `dispatch` for this key, or None."""
+        return None
+
+    def repeat_at_once(self, executable: Executable, key: Hashable) -> Run | None:
+        """Return the cached work of a run if an event loop may record and submit it, or None."""
         return None
 
     def submit(self, operation: Operation) -> None:

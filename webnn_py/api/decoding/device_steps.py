@@ -62,7 +62,7 @@ class _Dispatch:
         signature, self._sizes = compiled.fixed(inputs, ValidationError)
         self._given = signature.on_tensors(session, inputs, outputs, compiled.bound)
         known = repeated(inputs, outputs)
-        self._key: Hashable = None if known is None else known[0]
+        self._key: Hashable = None if known is None else known.key
 
     def submit(self) -> None:
         """Submit the dispatch."""

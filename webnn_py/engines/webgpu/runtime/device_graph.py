@@ -209,7 +209,7 @@ class LoadedGraph:
             name: A name under which `repeat` finds the same commands.
         """
         self.share()
-        self._commands.get(places, self._commands_for, name).encode(compute)
+        self.commands(places, name).encode(compute)
 
     def share(self) -> None:
         """Note that recorded commands use the intermediates, which anyone may submit any time."""
@@ -223,9 +223,9 @@ class LoadedGraph:
         """
         return not self._buffers.is_shared
 
-    def commands(self, places: Mapping[Value, Binding]) -> DispatchCommands:
-        """Return the commands of one run for these bindings of inputs and outputs."""
-        return self._commands.get(places, self._commands_for)
+    def commands(self, places: Mapping[Value, Binding], name: Hashable = None) -> DispatchCommands:
+        """Return the commands of one run for these bindings; `repeat` finds them by the name."""
+        return self._commands.get(places, self._commands_for, name)
 
     def repeat(self, name: Hashable) -> DispatchCommands | None:
         """Return the commands that `encode` recorded under a name, if they are still cached."""

@@ -27,12 +27,14 @@ from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.fallback import check_alive, check_library, is_foreign
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.replay import Reading
-from webnn_py.engines.webgpu.runtime.webgpu_api import is_a
+from webnn_py.engines.webgpu.runtime.webgpu_api import DispatchCommands, is_a
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory.host_arrays import BorrowedArray
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.operation import Executor, Operation, Run
 
+MAX_LOOP_DISPATCHES = 1_000
+"""Dispatches that an event loop records itself: it takes up to 2 ms."""
 LARGE = 1 << 20
 """Size in bytes from which drivers take long to create a buffer."""
 
@@ -200,15 +202,21 @@ class DeviceQueue(CommandQueue):
         """Return a function that records cached commands, as for most dispatches in a loop."""
         assert isinstance(executable, WebGPUExecutable)
         commands = executable.loaded.repeat(key)
-        if commands is None:
+        return None if commands is None else functools.partial(self._repeat, commands)
+
+    def repeat_at_once(self, executable: Executable, key: Hashable) -> Run | None:
+        """Return a function that records cached commands, if that takes an event loop not long."""
+        assert isinstance(executable, WebGPUExecutable)
+        commands = executable.loaded.repeat(key)
+        if commands is None or not (self.is_free and self.recorder.replays.has(commands)):
             return None
+        is_short = len(commands) <= MAX_LOOP_DISPATCHES
+        return functools.partial(self._repeat, commands) if is_short else None
 
-        def run() -> None:  # `Recorder.perform` holds the lock
-            batch = self.recorder.batch
-            batch.repeat(commands)
-            batch.operations += 1
-
-        return run
+    def _repeat(self, commands: DispatchCommands) -> None:
+        batch = self.recorder.batch  # `Recorder.perform` holds the lock
+        batch.repeat(commands)
+        batch.operations += 1
 
     def check_commands(self, commands: Sequence[Any]) -> None:
         """Check the user's command buffers and mark them as submitted.
