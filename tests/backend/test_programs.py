@@ -24,6 +24,7 @@ from webnn_py import (
     NotSupportedError,
     Timeline,
 )
+from webnn_py.engines.webgpu.runtime.program import ProgramCommands
 
 
 def close(got: Any, wanted: Any) -> None:
@@ -36,6 +37,19 @@ def test_a_graph_and_a_kernel_repeated(each_device: MLContext) -> None:
     assert list(results) == ["total"]
     close(results["total"], expected_total(X, 5))
     assert "5 times:\n  matmul" in str(program)
+
+
+def test_the_end_of_the_next_run_is_expected(gpu: MLContext) -> None:
+    program = mixed(gpu)
+    program.run_sync({"x": X, "total": np.zeros((4, 3), np.float32)})
+    assert program._executable.prerecorder.latency.seconds > 0
+
+
+def test_later_chunks_are_twice_as_long() -> None:
+    step: Any = [None] * 130
+    pieces = ProgramCommands([(step, 32), (step, 1)]).pieces
+    times = [repeat for (piece,) in pieces for _, repeat in piece._sections]
+    assert times == [1, 1, *[2] * 15, 1]
 
 
 def test_an_array_is_written_in_place(gpu: MLContext) -> None:

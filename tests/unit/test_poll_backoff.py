@@ -10,7 +10,12 @@ import pytest
 
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
-from webnn_py.engines.webgpu.runtime.poll_backoff import MIN_LATENCY_SECONDS, NEAR, LatencyEstimate
+from webnn_py.engines.webgpu.runtime.poll_backoff import (
+    MIN_LATENCY_SECONDS,
+    NEAR,
+    LatencyEstimate,
+    pause,
+)
 from webnn_py.engines.webgpu.runtime.prerecord import RunPrerecorder
 
 
@@ -63,3 +68,13 @@ def test_it_stays_known(clock: list[float]) -> None:
     estimate = LatencyEstimate()
     waited(estimate, clock, 1e-6, late=True)
     assert estimate.seconds == MIN_LATENCY_SECONDS
+
+
+@pytest.mark.parametrize(("late", "longest"), [(3e-4, 1.5e-4), (2e-3, 1e-3), (1.0, 2e-3)])
+def test_pauses_behind_the_expected_end_grow_with_the_delay(
+    monkeypatch: pytest.MonkeyPatch, late: float, longest: float
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    pause(0.05 + late, 0.05)
+    assert slept == [pytest.approx(longest)]

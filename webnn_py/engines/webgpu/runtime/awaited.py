@@ -144,6 +144,7 @@ class AwaitedDeviceRun(AwaitedRun):
         self._large_inputs: SizedBuffers = mapped if is_large else ()
         self._large_sources: list[Any] = []  # the mapped buffers that hold the large inputs
         self._commands: RunCommands | None = None  # with the inputs written
+        self._is_ordered = True  # it has a place in the context's order
         self._is_submitted = False  # by the loop's thread
         self._begun_at = 0.0  # when a thread began to submit all of it; seconds
         self._max_late_seconds = 0.0  # by which the loop's thread may notice its end later
@@ -238,6 +239,7 @@ class AwaitedDeviceRun(AwaitedRun):
     def when_there_is_room(self, start: operation.Run, is_next: bool = False) -> None:
         """Choose the driver when fewer than `max_runs_in_flight` runs wait to be read back."""
         in_flight, self._begin_on_worker = self._gpu.in_flight, start
+        self._is_ordered = False
 
         def take_turn() -> None:
             self.done.on_done(in_flight.release)
@@ -368,7 +370,7 @@ class AwaitedDeviceRun(AwaitedRun):
             return None
         if run.before or run.after or run.uploads or run.downloads or self._large_inputs:
             return None
-        commands = loaded.commands(run.places)
+        commands = loaded.commands(run.places, self.key)
         if not self._recorder.replays.has(commands):
             return None
         return RepeatedCommands(self._gpu, run, commands, self._recorder)
@@ -505,6 +507,9 @@ class AwaitedDeviceRun(AwaitedRun):
                 if self._outputs_are_new[number]:
                     fault_in(self._outputs[number])
             results = [(buffer, self._outputs[number]) for buffer, number in commands.results]
+            known = self._prerecorder
+            if ending is None and results and known and self._is_ordered:
+                ending = self._ending_of(commands, known)
             staging.read(results, self.cancellation, ending, None if on_worker else succeed)
             if on_worker:
                 del results  # they are freed with their last user, who may be quicker than this

@@ -1,6 +1,7 @@
 """Polling with back-off: when to ask a device whether its work is done.
 
 Polls follow each other without pauses around the expected end, and with growing pauses elsewhere.
+Behind the expected end, pauses grow with the delay: of 50 ms, work rarely takes 2 ms more.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def pause(waited: float, expected: float = 0.0) -> float:
         yield_core()
         return SPIN_SECONDS - waited
     seconds = min(waited / 16, MAX_PAUSE_SECONDS)
-    time.sleep(min(seconds, left - NEAR) if left > 0 else seconds)
+    if expected:
+        seconds = min(seconds, left - NEAR if left > 0 else -left / 2)
+    time.sleep(seconds)
     return 0.0
 
 

@@ -21,6 +21,9 @@ from webnn_py.engines.webgpu.runtime.submit_chunks import max_chunk_dispatches
 from webnn_py.engines.webgpu.runtime.webgpu_api import Dispatch, DispatchCommands
 from webnn_py.ir import Value
 
+LATER_CHUNKS = 2
+"""Size of later chunks, in those of the first ones: an H100 rests up to 50 µs between two."""
+
 
 class ProgramCommands:
     """The commands of one run for fixed bindings of arguments.
@@ -41,13 +44,15 @@ class ProgramCommands:
     def pieces(self) -> Sequence[Sequence[ProgramCommands]]:
         """Return the commands in chunks, so that the device runs one while the next is recorded."""
         count = sum(len(commands) * repeat for commands, repeat in self._sections)
-        each = max_chunk_dispatches(count)
-        return [
-            [ProgramCommands([(commands, min(repeats, repeat - done))])]
-            for commands, repeat in self._sections
-            for repeats in [max(each // len(commands), 1)]
-            for done in range(0, repeat, repeats)
-        ]
+        first = max_chunk_dispatches(count)
+        pieces: list[Sequence[ProgramCommands]] = []
+        for commands, repeat in self._sections:
+            while repeat:
+                each = first * (LATER_CHUNKS if len(pieces) >= LATER_CHUNKS else 1)
+                repeats = min(max(each // len(commands), 1), repeat)
+                pieces.append([ProgramCommands([(commands, repeats)])])
+                repeat -= repeats
+        return pieces
 
 
 class LoadedProgram:
