@@ -80,8 +80,8 @@ def test_a_folded_grid(as_device: AsDevice) -> None:
 
 
 def test_long_rows_without_their_matrix(hardware: MLContext) -> None:
-    """The scores would take 128 MiB; the plan has no room for them."""
-    case = Attention(batch=(8,), rows=2048, columns=2048, depth=4, width=4)
+    """The scores would take more than 128 MiB; the plan has no room for them."""
+    case = Attention(batch=(8,), rows=2052, columns=2048, depth=4, width=4)
     check(hardware, case, alone=False)
     plan = executable_of(build(hardware, case)).compiled.plan
     assert plan.total < 1 << 20

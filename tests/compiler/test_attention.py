@@ -19,7 +19,7 @@ from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize.attention import (
     ATTENTION,
     MAX_KEYS,
-    MIN_LARGE_SCORE_BYTES,
+    MAX_STORED_BYTES,
     Change,
 )
 from webnn_py.engines.webgpu.compiler.shape_generic import CompiledForSizes
@@ -139,8 +139,16 @@ def test_a_large_matrix_is_not_stored() -> None:
     case = Attention(batch=(8,), rows=side, columns=side, depth=64, width=64)
     assert names(dataclasses.replace(case, data_type="float16")) == ["attention"]
     assert "attention" not in names(case)
-    assert 8 * side * side * 4 < MIN_LARGE_SCORE_BYTES
-    assert names(dataclasses.replace(case, batch=(32,))) == ["attention"]
+    assert 8 * side * side * 4 < MAX_STORED_BYTES
+    assert names(dataclasses.replace(case, batch=(33,))) == ["attention"]
+
+
+def test_parts_of_scores_are_stored_one_by_one() -> None:
+    """Scores of 1 GiB, in parts of as many bytes as a binding takes."""
+    with ml.create_context_sync(engine="reference") as context:
+        graph = legalized(recipe_of(build(context, composite((2, 8, 4096, 40), "float32"))), GPU)
+    sizes = [value.byte_length for node in graph.nodes for value in node.outputs]
+    assert max(sizes) == MAX_STORED_BYTES
 
 
 def test_a_matrix_that_is_stored_stays_small() -> None:
@@ -157,13 +165,13 @@ def test_a_matrix_that_is_stored_stays_small() -> None:
     for_many = compiled.compile_ahead(graph, {"length": 300})
     assert for_many is not None
     assert "attention" not in [kernel.name for kernel in for_many.kernels]
-    most = math.isqrt(MIN_LARGE_SCORE_BYTES // 4 // 8 - 1)
+    most = math.isqrt(MAX_STORED_BYTES // 4 // 8)
     assert compiled.known({"length": most}) is not None
     assert compiled.known({"length": most + 1}) is None
     one_kernel = compiled.compile_ahead(graph, {"length": most + 1})
     assert one_kernel is not None
     assert "attention" in [kernel.name for kernel in one_kernel.kernels]
-    assert compiled.known({"length": 4 * most}) is not None
+    assert compiled.known({"length": 3 * most}) is not None
 
 
 def composite(shape: tuple[int, ...], data_type: Any = "float16", **options: Any) -> Build:
@@ -211,7 +219,8 @@ WHOLE: dict[str, tuple[int, Any, dict[str, Any], Features, bool]] = {
     "half of the keys": (512, "float32", {"causal": True}, GPU, True),
     "halves": (512, "float16", {}, GPU, True),
     "halves by matrices": (2000, "float16", {}, MATRICES, True),
-    "too many scores": (2048, "float32", {}, GPU, True),
+    "scores in parts": (2048, "float32", {}, GPU, False),
+    "too many scores": (8192, "float32", {}, GPU, True),
     "software": (512, "float32", {"causal": True}, Features(kind="cpu"), False),
     "too many for software": (2048, "float32", {}, Features(kind="cpu"), True),
 }

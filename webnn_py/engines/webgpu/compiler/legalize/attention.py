@@ -48,8 +48,15 @@ MAX_DEPTH, MAX_WIDTH = 256, 256
 MAX_SHALLOW_DEPTH = 64
 """Up to this depth and width, float16 with many keys is as fast in one kernel."""
 
-MIN_LARGE_SCORE_BYTES = 128 << 20
-"""Bytes of a score matrix that is better not stored: the default binding limit of devices."""
+MAX_STORED_BYTES = 128 << 20
+"""Bytes up to which a score matrix may be stored: the default binding limit of devices."""
+
+MAX_DECOMPOSED_BYTES = 1 << 30
+"""Bytes of float32 scores up to which the composite operator may be decomposed.
+
+That is faster, and takes parts of at most MAX_STORED_BYTES one after the other. Of more scores no
+figure is known.
+"""
 
 MAX_CHANGE_OPERANDS = 2
 """Operands of all changes together, as a kernel can bind few buffers."""
@@ -140,13 +147,15 @@ def is_faster_whole(node: Node, features: Features) -> bool:
     assert keys is not None
     assert values is not None
     scores = Value(queries.data_type, (*queries.shape[:3], keys.shape[2]))
-    if is_open(scores.shape) or buffer_bytes(scores) >= MIN_LARGE_SCORE_BYTES:
+    may_divide = features.kind == "gpu" and scores.data_type == "float32"
+    most = MAX_DECOMPOSED_BYTES if may_divide else MAX_STORED_BYTES
+    if is_open(scores.shape) or buffer_bytes(scores) > most:
         return True
     if features.kind == "cpu":
         return False
     is_bounded = lengths is not None or node.attrs["causal"] or node.attrs["window"] is not None
     depths = queries.shape[-1], values.shape[-1]
-    return is_bounded or scores.shape[2] < MIN_QUERY_ROWS or _pays(scores, depths, features)
+    return is_bounded or scores.shape[2] < MIN_QUERY_ROWS or _pays(scores, depths, features, most)
 
 
 def fuse_attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
@@ -237,13 +246,16 @@ def _has_types(types: Set[str], features: Features) -> bool:
     return SMALLEST.fits("f16" if types == {"float16"} else "f32", features)
 
 
-def _pays(scores: Value, depths: tuple[int, int], features: Features) -> bool:
+def _pays(
+    scores: Value, depths: tuple[int, int], features: Features, most: int = MAX_STORED_BYTES
+) -> bool:
     """Whether one kernel is faster than three, or avoids a large matrix.
 
     Args:
         scores: The scores.
         depths: Depth of queries and keys, and width of values.
         features: The device.
+        most: Bytes of scores that three kernels may take.
     """
     *batch, rows, columns = map(sampled, scores.shape)
     if rows < MIN_QUERY_ROWS or columns < MIN_KEYS:
@@ -257,8 +269,8 @@ def _pays(scores: Value, depths: tuple[int, int], features: Features) -> bool:
         return False
     if scores.data_type == "float16" and max(depths) <= MAX_SHALLOW_DEPTH:
         return True
-    require_below(buffer_bytes(scores), MIN_LARGE_SCORE_BYTES)
-    return sampled(buffer_bytes(scores)) >= MIN_LARGE_SCORE_BYTES
+    require_below(buffer_bytes(scores), most + 1)
+    return sampled(buffer_bytes(scores)) > most
 
 
 class _Matcher:
