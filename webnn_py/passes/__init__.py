@@ -12,6 +12,7 @@ from webnn_py.passes.derived_constants import (
 from webnn_py.passes.pipeline import (
     BLOCKS,
     LOOPS,
+    MATRICES,
     PIPELINE,
     PRODUCTS,
     TILES,
@@ -30,6 +31,7 @@ from webnn_py.passes.split_float32 import multiply_by_halves, multiply_by_split_
 __all__ = [
     "BLOCKS",
     "LOOPS",
+    "MATRICES",
     "PIPELINE",
     "PRODUCTS",
     "TILES",

@@ -17,6 +17,19 @@ from webnn_py.passes.rewrite import Rewriter
 AXES = (1, 3)
 """Axes of a group's elements in [batch, pixels, groups, channels of a group]."""
 
+STEPWISE = frozenset({"reduce_max", "reduce_mean", "reduce_min", "reduce_product", "reduce_sum"})
+"""Reductions that may reduce equal parts first, and then their results."""
+
+MAX_WHOLE_GROUP = 1 << 13
+"""Elements of a group up to which one kernel normalizes it.
+
+A group of channels is a short piece of each pixel. So parts of larger groups are reduced for each
+channel, where adjacent invocations read adjacent elements.
+"""
+
+MIN_PART, MAX_PART = 8, 48
+"""Pixels of a part; fewer than those that invocations share."""
+
 
 class ChannelGroups:
     """Rewrites the rows of groups of channels as [batch, pixels, groups, channels of a group].
@@ -30,17 +43,27 @@ class ChannelGroups:
         self._rows = {node: rows for node in graph.nodes if (rows := self._rows_behind(node))}
         self._inner = {value for rows in self._rows.values() for value in rows}
         self._moved: dict[Value, MLOperand] = {}
+        self._in_parts: set[Value] = set()
 
     def starts_at(self, node: Node) -> bool:
         """Whether a node makes rows of an NCHW image."""
         return node in self._rows
 
-    def start(self, rewriter: Rewriter, node: Node, image: MLOperand) -> None:
-        """Move the rows that `node` makes; `image` is NHWC."""
+    def start(self, rewriter: Rewriter, node: Node, image: MLOperand, is_interleaved: bool) -> None:
+        """Move the rows that `node` makes.
+
+        Args:
+            rewriter: The rewriter.
+            node: The reshape.
+            image: Its image in NHWC.
+            is_interleaved: Whether memory has the image in this order, too.
+        """
         batch, height, width, channels = image.shape
         groups = node.output.shape[1]
         shape = (batch, height * width, groups, channels // groups)
         self._moved[node.output] = rewriter.reshape(image, shape)
+        if is_interleaved:
+            self._in_parts.update(self._rows[node])
 
     def move(self, rewriter: Rewriter, node: Node) -> MLOperand | None:
         """Compute a node of moved rows; return the NHWC image if it is the reshape to one."""
@@ -51,8 +74,14 @@ class ChannelGroups:
             (rows,) = operands.values()
             batch, channels, height, width = node.output.shape
             return rewriter.reshape(rows, (batch, height, width, channels))
-        axes = {"axes": AXES} if _reduces(node) else {}
-        (self._moved[node.output],) = rewriter.apply_again(node, operands, **axes)
+        if _reduces(node):
+            (rows,) = operands.values()
+            if node.op in STEPWISE and node.output in self._in_parts:
+                rows = _reduced_in_parts(rewriter, node, rows)
+            (made,) = rewriter.apply_again(node, None, input=rows, axes=AXES)
+        else:
+            (made,) = rewriter.apply_again(node, operands)
+        self._moved[node.output] = made
         return None
 
     def _rows_behind(self, node: Node) -> list[Value] | None:
@@ -76,6 +105,21 @@ class ChannelGroups:
         known = set(rows)
         foreign = (v for one in nodes for v in one.operands if v not in known and v.size != 1)
         return rows if len(rows) > 1 and next(foreign, None) is None else None
+
+
+def _reduced_in_parts(rewriter: Rewriter, node: Node, rows: MLOperand) -> MLOperand:
+    """Reduce equal parts of a channel's pixels until few are left, or they have no divisor."""
+    batch, pixels, groups, own = rows.shape
+    while pixels * own > MAX_WHOLE_GROUP:
+        sizes = (size for size in range(MAX_PART, MIN_PART - 1, -1) if pixels % size == 0)
+        part = next(sizes, None)
+        if part is None:
+            break
+        pixels //= part
+        parts = rewriter.reshape(rows, (batch, pixels, part, groups * own))
+        (made,) = rewriter.apply_again(node, None, input=parts, axes=(2,))
+        rows = rewriter.reshape(made, (batch, pixels, groups, own))
+    return rows
 
 
 def _makes_rows(node: Node) -> bool:

@@ -24,6 +24,9 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 SWAPPED = (0, 2, 1)
 """Permutation between rows of channels and rows of pixels."""
 
+MEAN_COST = 2
+"""What means of channels, or of their groups, cost in NHWC and float32, in transposes."""
+
 VECTOR_ELEMENTS = 4
 """Number of elements that a kernel loads at once."""
 
@@ -43,6 +46,22 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
     The graph stays unchanged if a convolution's channels are not a multiple of four, because its
     kernel would load them one by one. It also stays unchanged if the pass would add as many
     transposes as the graph has convolutions.
+    """
+    return _interleaved(graph, target, MEAN_COST)
+
+
+def to_nhwc_for_matrices(graph: Graph, target: Target) -> Graph:
+    """Do the same for tensor cores, where convolutions gain more than groups of channels lose."""
+    return _interleaved(graph, target, 0)
+
+
+def _interleaved(graph: Graph, target: Target, group_cost: int) -> Graph:
+    """Return the graph in NHWC, or the same graph if that does not pay.
+
+    Args:
+        graph: The graph.
+        target: The engine.
+        group_cost: What groups of channels cost in float32, in transposes.
     """
     convolutions = [node for node in graph.nodes if node.op in ("conv2d", "conv2d_integer")]
     if not convolutions or not all(map(_is_in_fours, convolutions)):
@@ -70,7 +89,8 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
         if means is not None:
             return _pool_rows(rewriter, interleaved(rewriter, means.source), means)
         if grouped.starts_at(node):
-            grouped.start(rewriter, node, interleaved(rewriter, next(node.operands)))
+            (source,) = node.operands
+            grouped.start(rewriter, node, interleaved(rewriter, source), source in moved)
             return None
         if (normalized := grouped.move(rewriter, node)) is not None:
             return normalized
@@ -105,11 +125,8 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
     result = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
     cost = _count_transposes(result) - _count_transposes(graph)
     if any(node.output.data_type == "float32" for node in convolutions):
-        # Means of channels and of their groups cost more in NHWC; count each as two transposes.
-        cost += 2 * sum(
-            means_of_channels(graph, node) is not None or grouped.starts_at(node)
-            for node in graph.nodes
-        )
+        cost += MEAN_COST * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
+        cost += group_cost * sum(map(grouped.starts_at, graph.nodes))
     return result if cost < len(convolutions) else graph
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from tests.unit.passes.internal_listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_matrices
+from webnn_py.passes.filter_layouts import (
+    MAX_SMALL_PRODUCT,
+    lay_out_filters,
+    transpose_float16_matrices,
+    transpose_matrices_of_small_products,
+)
 
 SHAPE = (2, 6, 5, 4)
 
@@ -68,6 +73,18 @@ def test_matrices_of_halves_are_turned() -> None:
     x = np.random.default_rng(1).normal(size=(3, 8, 16)).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("columns", "stays"), [(64, True), (63, False), (32, False)])
+def test_matrices_of_large_products_stay_for_tensor_cores(columns: int, stays: bool) -> None:
+    """But not those whose rows have no eights."""
+
+    def product(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return b.matmul(b.cast(x, "float16"), _halves(b, 8, columns))
+
+    graph = recorded(product, (MAX_SMALL_PRODUCT // 64 + 1, 8))
+    made = after(transpose_matrices_of_small_products, graph)
+    assert (made is graph) == stays
 
 
 @pytest.mark.parametrize("shape", [(1, 16), (32, 12)])

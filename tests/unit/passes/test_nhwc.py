@@ -16,7 +16,8 @@ from tests.unit.passes.internal_listings import (
 )
 from tests.unit.passes.test_blocks import means
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.nhwc import to_nhwc
+from webnn_py.passes.nhwc import to_nhwc, to_nhwc_for_matrices
+from webnn_py.passes.pipeline import Pass
 
 SHAPE = (2, 4, 6, 8)
 
@@ -121,6 +122,26 @@ def test_other_reshapes_stay() -> None:
     np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_large_groups_are_reduced_in_parts() -> None:
+    """But images in another order are not."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        for _ in range(2):
+            x = convolved(b, grouped(b, x, 2), 4)
+        for _ in range(6):
+            x = convolved(b, x, 4)
+        return x
+
+    shape = (2, 4, 72, 64)
+    graph = recorded(body, shape)
+    made = after(to_nhwc, graph)
+    means = [next(n.operands).shape for n in made.nodes if n.op == "reduce_mean"]
+    in_parts = [(2, 96, 48, 4), (2, 96, 2, 2)]
+    assert means == [(2, 4608, 2, 2), (2, 4608, 2, 2), *in_parts, *in_parts]
+    x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-3, atol=1e-3)
+
+
 def test_groups_that_others_read_stay() -> None:
     """Rows of groups of which a node outside makes something else."""
 
@@ -137,8 +158,15 @@ def test_groups_that_others_read_stay() -> None:
     np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("data_type", "moves"), [("float16", True), ("float32", False)])
-def test_groups_move_where_halves_are_multiplied(data_type: str, moves: bool) -> None:
+@pytest.mark.parametrize(
+    ("data_type", "stage", "moves"),
+    [
+        ("float16", to_nhwc, True),
+        ("float32", to_nhwc, False),
+        ("float32", to_nhwc_for_matrices, True),
+    ],
+)
+def test_groups_move_where_halves_are_multiplied(data_type: str, stage: Pass, moves: bool) -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         for _ in range(3):
             x = b.conv2d(x, b.constant(tensor(4, 4, 1, 1, data_type=data_type)))
@@ -146,7 +174,7 @@ def test_groups_move_where_halves_are_multiplied(data_type: str, moves: bool) ->
         return x
 
     graph = recorded(body, SHAPE, data_type)
-    layouts = {n.attrs["input_layout"] for n in after(to_nhwc, graph).nodes if n.op == "conv2d"}
+    layouts = {n.attrs["input_layout"] for n in after(stage, graph).nodes if n.op == "conv2d"}
     assert layouts == {"nhwc" if moves else "nchw"}
 
 

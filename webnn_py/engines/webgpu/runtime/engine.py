@@ -41,6 +41,7 @@ from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import (
     LOOPS,
+    MATRICES,
     TILES,
     Pass,
     multiply_by_halves,
@@ -74,7 +75,9 @@ class WebGPUEngine(DeviceEngine):
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
-        passes = TILES if gpu.hardware else LOOPS
+        passes = LOOPS
+        if gpu.hardware:
+            passes = TILES if gpu.features.f16_matrix is None else MATRICES
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
         if gpu.features.i8_matrix is not None:
             self.passes = (multiply_integers, *self.passes)
