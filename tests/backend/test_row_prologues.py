@@ -1,4 +1,4 @@
-"""Normalizations that products of few rows compute before their loops."""
+"""Normalizations that products of one row compute before their loops."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def compare(
 @pytest.mark.parametrize("kind", RTOL)
 @pytest.mark.parametrize("multiply", [plain, along_depth, packed])
 @pytest.mark.parametrize("normalize", [rms, layer])
-@pytest.mark.parametrize("rows", [(1, 1), (3,), (2, 1)])
+@pytest.mark.parametrize("rows", [(1, 1), (1,)])
 def test_results(
     hardware: MLContext,
     reference: MLContext,
@@ -108,7 +108,7 @@ def test_weights_unpacked_as_pairs_of_float16(
 
     monkeypatch.setattr(Kernel, "of", record)
     context = as_device(kind="gpu", f16_matrix=MatrixShape(16, 16, 16))
-    names = compare(context, reference, case((2,), "float16", rms, packed), "float16")
+    names = compare(context, reference, case((1,), "float16", rms, packed), "float16")
     assert len(names) == 1
 
 
@@ -134,7 +134,9 @@ def test_products_of_many_columns_read_them(hardware: MLContext, reference: MLCo
     assert len(names) == 3
 
 
-@pytest.mark.parametrize("rows", [9, 40])
-def test_many_rows_are_computed_once(hardware: MLContext, reference: MLContext, rows: int) -> None:
+@pytest.mark.parametrize("rows", [2, 40])
+def test_several_rows_are_computed_once(
+    hardware: MLContext, reference: MLContext, rows: int
+) -> None:
     names = compare(hardware, reference, case((rows,), "float32", rms, plain), "float32")
     assert len(names) > 1

@@ -4,7 +4,7 @@ Every stored value is the root of one kernel. The stored values that the kernel 
 leaves. A kernel may have an anchor: the one node whose loop it is built around. A value is stored
 if it is a graph output, or if computing it again costs more than reading it. An anchor's result is
 stored unless its reader is an elementwise epilogue, or is computed row by row with it
-(`row_fusion`). Products of few rows may compute rows before their loops, too.
+(`row_fusion`). Products of one row may compute it before their loops, too.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from webnn_py.core.shape_tracing import is_traced
 from webnn_py.core.traced_queries import sampled
-from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import MAX_FUSED_ROWS
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
@@ -49,13 +48,13 @@ MAX_ROW_NODES = 64
 """Operators behind a reduction that are considered for its row kernel."""
 
 MAX_PROLOGUE_BYTES = 16 << 10
-"""Bytes of rows that a product computes into shared memory before its loop."""
+"""Bytes of a row that a product computes into shared memory before its loop."""
 
 MIN_PROLOGUE_DEPTH = 256
 """Elements of such a row at least: products of shorter ones read few weights."""
 
 MAX_PROLOGUE_COLUMNS = 6_000
-"""Columns of the products that compute such rows. On an H100, 2,048 elements that three products
+"""Columns of the products that compute such a row. On an H100, 2,048 elements that three products
 of 3,072 columns compute add 0.5 to 0.8 µs; to one of 8,192 they add 1.9 to 2.9. A kernel of
 their own takes 2.7.
 """
@@ -132,7 +131,8 @@ def is_writable(value: Value, features: Features) -> bool:
 def is_prologue(rows: Rows, graph: Graph, features: Features) -> bool:
     """Whether all readers of the last value of `rows` compute it themselves, before their loops.
 
-    They are products of few rows, whose workgroups read all of them in any case.
+    They are products of one row, whose workgroups read all of it in any case. Several rows would
+    be computed one after another.
     """
     *others, depth = rows.shape
     value, size = rows.nodes[-1].output, math.prod(rows.shape)
@@ -146,8 +146,8 @@ def is_prologue(rows: Rows, graph: Graph, features: Features) -> bool:
     columns = sum(node.output.shape[-1] for node in readers)
     if is_traced(size * columns) or rows.row != (*others, 1) or depth % 4:
         return False
-    is_few = size <= MAX_FUSED_ROWS * depth and columns <= MAX_PROLOGUE_COLUMNS
-    return is_few and depth >= MIN_PROLOGUE_DEPTH and _has_room(4 * size, features)
+    is_small = size == depth and columns <= MAX_PROLOGUE_COLUMNS
+    return is_small and depth >= MIN_PROLOGUE_DEPTH and _has_room(4 * size, features)
 
 
 def _has_room(size: int, features: Features) -> bool:
@@ -164,7 +164,7 @@ def _multiplies(node: Node, value: Value) -> bool:
     if node.op != "matmul":
         return False
     left, right = node.operands
-    return left is value is not right and right.rank == 2 and right.shape[1] > MAX_FUSED_ROWS
+    return left is value is not right and right.rank == 2
 
 
 def rows_of(graph: Graph, features: Features) -> Mapping[Node, Rows]:

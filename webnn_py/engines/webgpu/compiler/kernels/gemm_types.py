@@ -120,7 +120,7 @@ class GemmProblem:
             for its sums.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
-        prologue: What computes A before the loop of a product with few rows, if it is not stored.
+        prologue: What computes A before the loop of a product with one row, if it is not stored.
     """
 
     m: int

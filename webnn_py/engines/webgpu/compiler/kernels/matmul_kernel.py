@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
-from webnn_py.engines.webgpu.compiler.kernels.row_prologue import StagedRows, computes_rows
+from webnn_py.engines.webgpu.compiler.kernels.row_prologue import StagedRow, computes_row
 from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_PRODUCT, SIGN
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.pieces import declared, u32
@@ -339,10 +339,11 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         compute = "i8"
     elif halves is not None:
         (a_value, b_value), compute = halves, "f16"
-    rows = StagedRows(builder, a_value, compute) if computes_rows(builder, a_value) else None
-    a = Operand(builder, a_value, "load_a", batch, compute) if rows is None else rows
+    row = StagedRow(builder, a_value, compute) if computes_row(builder, a_value) else None
+    a = Operand(builder, a_value, "load_a", batch, compute) if row is None else row
     b = Operand(builder, b_value, "load_b", batch, compute)
-    if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
+    has_one = math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1
+    if has_one and isinstance(a, Operand) and a.merge_rows():
         m, batch = m * math.prod(batch), ()
     a_vectors, b_vectors = a.vectors(4), b.vectors(4)
     wide = {"f16": 8, "i8": 16}.get(compute)
@@ -367,7 +368,7 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         b8=b_eights[0] if b_eights else None,
         a_major="m" if a_vectors and a_vectors[1] == "row" else "k",
         b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
-        prologue=rows,
+        prologue=row,
         store=lambda batch, row, col, value: f"{PUT}({place(batch, row, col)}, {value});",
         store4=(lambda batch, row, col, value: f"{PUT4}({place(batch, row, col)}, {value});")
         if builder.vector_out

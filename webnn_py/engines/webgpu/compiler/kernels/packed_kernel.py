@@ -30,7 +30,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
     gemm_limits,
     product_type,
 )
-from webnn_py.engines.webgpu.compiler.kernels.row_prologue import RowPrologue, computes_rows
+from webnn_py.engines.webgpu.compiler.kernels.row_prologue import RowPrologue, computes_row
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, i32, loop, u32
 from webnn_py.ir import Node
 
@@ -164,7 +164,7 @@ def _casts_halves(builder: KernelBuilder, node: Node) -> bool:
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """Return the kernel of a product of few rows, if a workgroup fits the device; else None."""
     (x, *_) = node.operands
-    is_tiled = builder.tile and not computes_rows(builder, x)
+    is_tiled = builder.tile and not computes_row(builder, x)
     if is_tiled or sampled(node.output.size // node.output.shape[-1]) > MAX_FUSED_ROWS:
         return None
     kernel = _RowsKernel(builder, node)
@@ -186,8 +186,8 @@ class _RowsKernel:
         self._rows = node.output.size // self._columns
         self._halves = _casts_halves(builder, node)
         self._kind = "f16" if self._halves else "f32"
-        has_rows = computes_rows(builder, self._x)
-        self._prologue = RowPrologue(builder, self._x) if has_rows else None
+        has_row = computes_row(builder, self._x)
+        self._prologue = RowPrologue(builder, self._x) if has_row else None
         self._quads = self._weights.per_word // 4
         self._words = self._x.shape[-1] // self._weights.per_word
         self._at_once = self._chunk()

@@ -1,6 +1,6 @@
 """Rows that the workgroups of a product compute before its loop, such as a normalized x.
 
-A product of few rows is bound by reading its weights, and each of its workgroups reads all of x.
+A product of one row is bound by reading its weights, and each of its workgroups reads all of x.
 That takes less time than a dispatch that computes x once: 2.7 µs on an H100.
 """
 
@@ -20,118 +20,110 @@ from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 from webnn_py.ir import Node, Value
 
 _STAGED = declared("row_staged")
-_RESULTS, _PART, _FOUR = declared("row_results"), "row_part", declared("row_four")
 
 
 class RowPrologue:
-    """Emitter of the reductions of few rows, and of the elements that follow from them.
+    """Emitter of the reductions of a row, and of the elements that follow from them.
 
     Args:
         builder: The kernel's builder.
-        value: The rows, each along the last dimension: the last value of a row fusion.
+        value: The row, along the last dimension: the last value of a row fusion.
     """
 
     def __init__(self, builder: KernelBuilder, value: Value) -> None:
         self._builder = builder
-        self._depth = value.shape[-1]
-        self._rows = value.size // self._depth
+        self._size = value.size
         builder.spare = builder.features.max_bindings
         self._reductions: list[Node] = []
         for node in _reductions_of(builder, value):
             self._add_part(node)
             self._reductions.append(node)
-        body, first = self._body(), symbol("quad", value.size // 4) * 4
+        body, first = self._body(), symbol("quad", self._size // 4) * 4
         elements = ", ".join(body.load(value, first + n) for n in range(4))
         body.line(f"return vec4<f32>({elements});")
-        builder.function("row_four", "quad: u32", "vec4<f32>", body)
+        builder.function("row_four", self._parameters(), "vec4<f32>", body)
 
     def _body(self) -> Body:
         """Return the body of a function of four elements, which knows the results so far."""
         body = Body(self._builder, by_fours=True)
-        row = symbol("quad", self._rows * self._depth // 4) // (self._depth // 4)
         for number, node in enumerate(self._reductions):
-            body.preset(node.output, None, body.let(f"{_RESULTS}[{number}][{row}]", "whole"))
+            body.preset(node.output, None, f"whole{number}")
         return body
+
+    def _parameters(self) -> str:
+        wholes = (f"whole{number}: f32" for number in range(len(self._reductions)))
+        return ", ".join(["quad: u32", *wholes])
+
+    def _call(self, function: str, quad: Index, known: int) -> str:
+        """Emit the call of a function of four elements that knows so many results."""
+        wholes = (f"whole{number}" for number in range(known))
+        return f"{declared(function)}({', '.join([str(quad), *wholes])})"
 
     def _add_part(self, node: Node) -> None:
         """Add the function that reduces four elements."""
-        body, first = self._body(), symbol("quad", self._rows * self._depth // 4) * 4
+        body, first = self._body(), symbol("quad", self._size // 4) * 4
         rule, storage = reduction.rule_of(node), self._builder.storage(node.output)
         total = body.var(storage.compute, reduction.initial(rule, storage))
         for n in range(4):
             element = body.load(next(node.operands), first + n)
             body.line(f"{total} = {reduction.step(rule, storage, total, element)};")
         body.line(f"return {total};")
-        name = f"{_PART}{len(self._reductions)}"
-        self._builder.function(name, "quad: u32", storage.compute, body)
+        name = f"row_part{len(self._reductions)}"
+        self._builder.function(name, self._parameters(), storage.compute, body)
 
     def four(self, first: Index) -> str:
         """Emit four consecutive elements as a vec4<f32>, from an index that 4 divides."""
-        return f"{_FOUR}({first // 4})"
+        return self._call("row_four", first // 4, len(self._reductions))
 
     def lines(self, invocations: int) -> list[str]:
-        """Emit the reductions, by all invocations `lid` of a workgroup, and a barrier."""
-        lines, quads = ["{", "let t = lid;"], self._depth // 4
+        """Emit the reductions, by all invocations `lid` of a workgroup."""
+        lines, quads = ["let t = lid;"], self._size // 4
         for number, node in enumerate(self._reductions):
             rule, storage = reduction.rule_of(node), self._builder.storage(node.output)
-            part = f"{declared(f'{_PART}{number}')}({symbol('row') * quads + symbol('quad')})"
-            name = f"row_shared{number}"
-            whole = reduction.finish(rule, storage, combined_name(name), self._depth)
+            part = self._call(f"row_part{number}", symbol("quad", quads), number)
+            total, name = f"row_total{number}", f"row_shared{number}"
+            whole = reduction.finish(rule, storage, combined_name(name), self._size)
+            head = f"for (var quad = t; quad < {u32(quads)}; quad += {u32(invocations)})"
             lines += [
-                loop(f"for (var row = 0u; row < {u32(self._rows)}; row++)", self._rows),
-                f"var total = {reduction.initial(rule, storage)};",
-                loop(
-                    f"for (var quad = t; quad < {u32(quads)}; quad += {u32(invocations)})",
-                    -(-quads // invocations),
-                ),
-                f"total = {reduction.combine(rule, storage, 'total', part)};",
+                f"var {total} = {reduction.initial(rule, storage)};",
+                loop(head, -(-quads // invocations)),
+                f"{total} = {reduction.combine(rule, storage, total, part)};",
                 END_LOOP,
-                f"{declared(name)}[t] = total;",
+                f"{declared(name)}[t] = {total};",
                 *combine_shared(name, invocations, rule, storage),
-                f"if (t == 0u) {{ {_RESULTS}[{number}][row] = {whole}; }}",
-                "workgroupBarrier();",
-                END_LOOP,
+                f"let whole{number} = {whole};",
             ]
-        return [*lines, "}"]
+        return lines
 
     def arrays(self, invocations: int) -> Sequence[WorkgroupArray]:
         """Return the workgroup arrays of `lines`."""
-        count = len(self._reductions)
-        return (
-            WorkgroupArray("row_results", "f32", (count, self._rows)),
-            *(WorkgroupArray(f"row_shared{n}", "f32", (invocations,)) for n in range(count)),
-        )
+        names = (f"row_shared{number}" for number in range(len(self._reductions)))
+        return tuple(WorkgroupArray(name, "f32", (invocations,)) for name in names)
 
 
-class StagedRows(RowPrologue):
-    """The rows in workgroup memory, as A of a product.
+class StagedRow(RowPrologue):
+    """The row in workgroup memory, as A of a product.
 
     Args:
         builder: The kernel's builder.
-        value: The rows.
+        value: The row.
         element: WGSL type of the elements in memory.
     """
 
     def __init__(self, builder: KernelBuilder, value: Value, element: str) -> None:
         super().__init__(builder, value)
-        self._element, self._size = element, value.size
+        self._element = element
 
     def load(self, batch: Index, row: Index, column: Index) -> str:
         """Emit the load of one element."""
-        place = row * self._depth + column
-        return f"{_STAGED}[{place // 4}][{place % 4}]"
+        return f"{_STAGED}[{column // 4}][{column % 4}]"
 
     def vectors(self, width: int) -> tuple[LoadHook, Literal["column"]] | None:
-        """Return a load of four elements of a row."""
+        """Return a load of four elements."""
         return (self._load4, "column") if width == 4 else None
 
     def _load4(self, batch: Index, row: Index, column: Index) -> str:
-        place = row * self._depth + column
-        return f"{_STAGED}[{place.enclosed} >> 2u]"
-
-    def merge_rows(self) -> bool:
-        """Return True: the rows of all batches follow each other."""
-        return True
+        return f"{_STAGED}[{column.enclosed} >> 2u]"
 
     def fill(self, invocations: int) -> Sequence[str]:
         """Emit the statements, for all invocations `lid` of a workgroup, and a last barrier."""
@@ -151,8 +143,8 @@ class StagedRows(RowPrologue):
         return staged, *super().arrays(invocations)
 
 
-def computes_rows(builder: KernelBuilder, value: Value) -> bool:
-    """Whether a product computes an operand by rows, before its loop."""
+def computes_row(builder: KernelBuilder, value: Value) -> bool:
+    """Whether a product computes an operand before its loop."""
     return bool(_reductions_of(builder, value))
 
 
