@@ -156,6 +156,26 @@ def test_positions_along_a_dimension_are_not_clamped_to_it(
         assert bool(kinds.count("Where")) == bool(clamps)
 
 
+def test_slices_name_the_axes_that_they_cut(context: MLContext, models: list[Any]) -> None:
+    b = MLGraphBuilder(context)
+    x = b.input("x", "float32", ["n", 4, 6])
+    count = x.shape[0]
+    parts = {
+        "middle": b.slice(x, [0, 1, 0], [count, 2, 6]),
+        "steps": b.slice(x, [0, 0, 0], [count, 4, 6], strides=[1, 1, 2]),
+        "whole": b.slice(x, [0, 0, 0], [count, 4, 6]),
+    }
+    numbers = np.arange(48, dtype=np.float32).reshape(2, 4, 6)
+    made = MLExecution(context).compute(b.build_sync(parts), {"x": numbers})
+    np.testing.assert_array_equal(made["middle"], numbers[:, 1:3])
+    np.testing.assert_array_equal(made["steps"], numbers[:, :, ::2])
+    np.testing.assert_array_equal(made["whole"], numbers)
+    graph = models[-1].graph
+    constants = {one.name: onnx.numpy_helper.to_array(one).tolist() for one in graph.initializer}
+    cut = [constants[node.input[3]] for node in graph.node if node.op_type == "Slice"]
+    assert sorted(cut) == [[1], [2]]
+
+
 def test_a_sum_before_a_normalization_stays_one(
     context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

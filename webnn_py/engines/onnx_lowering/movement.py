@@ -7,6 +7,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
 from webnn_py.ir import Node
 from webnn_py.ops.movement import split_sizes
+from webnn_py.passes.cached_attention import same
 
 _BEFORE_FIRST = -(2**63)
 _MODES = {"constant": "constant", "edge": "edge", "reflection": "reflect"}
@@ -55,12 +56,21 @@ def reverse(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def slice(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Write Slice; Identity for a scalar."""
-    starts, sizes, steps = (node.attrs[name] for name in ("starts", "sizes", "strides"))
-    if not starts:
+    """Write Slice along the axes that are cut; Identity where there are none.
+
+    ONNX Runtime makes one Split of slices along one axis.
+    """
+    (whole,) = node.operands
+    names = ("starts", "sizes", "strides")
+    axes = zip(*(node.attrs[name] for name in names), whole.shape, strict=True)
+    cut = [
+        (start, start + size, axis, step)
+        for axis, (start, size, step, full) in enumerate(axes)
+        if not (step == 1 and same(start, 0) and same(size, full))
+    ]
+    if not cut:
         return e.op("Identity", x)
-    ends = [start + size for start, size in zip(starts, sizes, strict=True)]
-    return e.op("Slice", x, *map(e.constant, (starts, ends, range(len(starts)), steps)))
+    return e.op("Slice", x, *map(e.constant, zip(*cut, strict=True)))
 
 
 @lowering
