@@ -298,8 +298,11 @@ class Emitter:
 
     def can_measure(self, tensor: Tensor) -> bool:
         """Whether a run may compute sizes from a tensor, as its contents depend on the inputs."""
-        depends = bool(tensor.inputs or tensor.open_sizes) or is_open(tensor.shape)
-        return self.has_data_sizes and depends and not tensor.is_known
+        if self._data_sizes is None or tensor.is_known:
+            return False
+        if tensor.inputs or is_open(tensor.shape):
+            return True
+        return not tensor.open_sizes.isdisjoint(self._data_sizes.names)
 
     def data_size(self, count: Tensor, highest: int | MLDimension = MAX_DIMENSION) -> DataSize:
         """Add an open dimension whose size a run computes.
