@@ -405,6 +405,15 @@ def test_a_cancelled_feed_leaves_the_text_as_it_was(decoder: MLDecoder) -> None:
     asyncio.run(main())
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Has this process interrupted by Ctrl-C, also if it was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize("interrupts", [True, False])
 def test_ctrl_c_in_a_step_leaves_the_text_as_it_was(
     decoder: MLDecoder, monkeypatch: pytest.MonkeyPatch, interrupts: bool
