@@ -161,10 +161,10 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                     alone = functools.partial(self._compile_first, executables, signature, sizes)
                     run = self._joined(batching, compiled, executables, alone, sizes, given, waits)
                 elif (prepared := executables.find(sizes)) is not None:
-                    to = {} if outputs is None else outputs
-                    known = None if waits or not to else repeated(inputs, to)
-                    key = None if known is None else compiled.key_of(known.key)
-                    if known is not None:
+                    to: Any = outputs  # only looked at where it is a mapping
+                    key, known = None, None if waits or to is None else repeated(inputs, to)
+                    if known is not None and known.writes:  # else outputs are new arrays
+                        key = compiled.key_of(known.key)
                         work = session.queue.repeat_at_once(prepared.executable, key)
                         if work is not None:
                             return repeated_run(session, compiled.signature, work, known, to)
