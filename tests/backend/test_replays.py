@@ -25,6 +25,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.api import runs, tensor_operations
 from webnn_py.api.signature import Signature
 from webnn_py.engines.webgpu.runtime.replay import MIN_DISPATCHES, Replays
 
@@ -160,6 +161,23 @@ def test_awaited_runs_over_tensors_are_checked_once(
             await execution.compute(graph, {}, {"y": x})
 
     asyncio.run(main())
+
+
+def test_awaited_runs_read_no_large_output_back(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, execution = turning(context), MLAwaitedExecution(context)
+    monkeypatch.setattr(runs, "MAX_END_BYTES", X.nbytes - 1)
+    monkeypatch.setattr(tensor_operations, "read_async", None)
+
+    async def main() -> Any:
+        x, y = tensor(context, X), tensor(context, X)
+        for _ in range(6):
+            await execution.compute(graph, {"x": x}, {"y": y})
+            x, y = y, x
+        return x
+
+    np.testing.assert_array_equal(context.read_tensor_sync(asyncio.run(main())), X + 6)
 
 
 def test_awaited_runs_over_tensors_tell_of_a_loss(context: MLContext) -> None:

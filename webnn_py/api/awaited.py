@@ -22,6 +22,7 @@ from webnn_py.api.runs import (
     promising,
     raised,
     repeated_run,
+    small_output,
 )
 from webnn_py.api.session import Session, session_of
 from webnn_py.api.shape_specialization import Prepared, Sizes
@@ -163,11 +164,12 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 elif (prepared := executables.find(sizes)) is not None:
                     to: Any = outputs  # only looked at where it is a mapping
                     key, known = None, None if waits or to is None else repeated(inputs, to)
-                    if known is not None and known.writes:  # else outputs are new arrays
+                    end = None if known is None else small_output(known)
+                    if known is not None and end is not None:
                         key = compiled.key_of(known.key)
                         work = session.queue.repeat_at_once(prepared.executable, key)
                         if work is not None:
-                            return repeated_run(session, compiled.signature, work, known, to)
+                            return repeated_run(session, compiled.signature, work, known, to, end)
                     given = self._given(compiled, signature, inputs, outputs, private=False)
                     run = self._run(prepared.executable, signature, given, waits, key)
                 else:

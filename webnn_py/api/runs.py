@@ -12,7 +12,7 @@ from webnn_py.api import tensor_operations
 from webnn_py.api.session import Session
 from webnn_py.api.signature import Arguments, Signature
 from webnn_py.api.tensor import MLTensor, NamedTensors
-from webnn_py.api.tensor_memory import check_not_held, mark_failed, run_on_tensors
+from webnn_py.api.tensor_memory import TensorMemory, check_not_held, mark_failed, run_on_tensors
 from webnn_py.api.unordered_pool import HostRequest
 from webnn_py.core.completion import CANCELLED, Cancellation, Completion, wait_or_cancel
 from webnn_py.core.dtypes import DTYPES
@@ -31,6 +31,10 @@ Memory = tuple[Sequence[Region], Sequence[Region]]
 Points = tuple[TimelinePoint, ...]
 AwaitableRun = Coroutine[Any, Any, dict[str, Any]]
 NO_MEMORY: Memory = ((), ())
+MAX_END_BYTES = 1 << 20
+"""Bytes of an output that a run between tensors reads back to notice its end: a megabyte takes an
+H100 0.1 ms, and the checks that are left out take up to 0.6.
+"""
 COMPILED = "compilation"
 """Label of the timeline that a run waits for until it is compiled, in messages."""
 
@@ -46,24 +50,30 @@ async def finished(
     return given.results(run.results())
 
 
+def small_output(tensors: NamedTensors) -> TensorMemory | None:
+    """Return the smallest output, None if to read it back takes longer than to check all again."""
+    small = (one for one in tensors.writes if one.descriptor.byte_length <= MAX_END_BYTES)
+    return min(small, key=lambda memory: memory.descriptor.byte_length, default=None)
+
+
 async def repeated_run(
     session: Session,
     signature: Signature,
     work: Run,
     tensors: NamedTensors,
     outputs: Mapping[str, MLTensor],
+    end: TensorMemory,
 ) -> dict[str, Any]:
     """Submit a run whose commands are cached, await its end, and return its outputs by name.
 
-    The await reads the smallest output back. Whoever waits for that records the runs that follow.
+    The await reads the output `end` back. Whoever waits for that records the runs that follow.
     """
     with session.queue.loss():
-        if not session.alive:
-            session.check_alive()
+        session.check_alive()
         tensor_operations.submit(session, signature.title, work, tensors.reads, tensors.writes)
-        least = min(tensors.writes, key=lambda memory: memory.descriptor.byte_length)
-        target = np.empty(least.descriptor.shape, DTYPES[least.descriptor.data_type].numpy)
-        await tensor_operations.read_async(least, target, None, given=False)
+        made = end.descriptor
+        target = np.empty(made.shape, DTYPES[made.data_type].numpy)
+        await tensor_operations.read_async(end, target, None, given=False)
     return {name: outputs[name] for name in signature.outputs}
 
 
