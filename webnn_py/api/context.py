@@ -391,11 +391,10 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         if run is None or known is None:
             given = signature.on_tensors(session, inputs, outputs, compiled.bound)
             run = session.queue.dispatch(executable, given.inputs, given.outputs, key)
-            title = compiled.signature.title
-            tensor_operations.submit(session, title, run, given.reads, given.writes, waits)
+            reads, writes = given.reads, given.writes
         else:
-            title = compiled.signature.title
-            tensor_operations.submit(session, title, run, known.reads, known.writes, waits)
+            reads, writes = known.reads, known.writes
+        tensor_operations.submit(session, compiled.signature.title, run, reads, writes, waits)
 
     def submit(self, command_buffers: Sequence[Any], sync: Iterable[TimelinePoint] = ()) -> None:
         """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.

@@ -104,7 +104,7 @@ class Emitter:
 
     @property
     def shared_count(self) -> int:
-        """Number of the keys that `once` was asked for."""
+        """Number of keys for which `once` has made something."""
         return len(self._shared)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -318,7 +318,8 @@ class Emitter:
 
         def carry(size: MLDimension) -> str:
             if size not in carriers:
-                self._carrier(f"{size}:size", "uint8", [size])
+                shape: list[Any] = [size]
+                self.builder.input(f"{size}:size", "uint8", shape)
             return carriers.get(size, f"{size}:size")
 
         return sizes.add(self.label, self._result(number), highest, self._declare, carry)
@@ -341,7 +342,8 @@ class Emitter:
         def carry(size: MLDimension) -> str:
             # Sizes of two nodes may be equal.
             name = f"{size}:chosen by the host{len(sizes.found) or ''}"
-            made.append(self._carrier(name, "int64", [size, *rest]))
+            shape: list[Any] = [size, *rest]
+            made.append(self.builder.input(name, "int64", shape))
             return name
 
         found = sizes.add(self.label, self._result(source), highest, self._declare, carry, choose)
@@ -355,10 +357,6 @@ class Emitter:
 
     def _declare(self, name: str, bounds: Callable[[str], tuple[int, int]]) -> MLDimension:
         return declare_size(self.builder, name, bounds)
-
-    def _carrier(self, name: str, data_type: MLOperandDataType, shape: Sequence[Any]) -> MLOperand:
-        """Declare an input that runs fill in themselves."""
-        return self.builder.input(name, data_type, shape)
 
     def dimension(
         self, tensor: Tensor, what: str, highest: int | MLDimension = MAX_DIMENSION

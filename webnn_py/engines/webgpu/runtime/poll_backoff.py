@@ -1,7 +1,7 @@
 """Polling with back-off: when to ask a device whether its work is done.
 
 Polls follow each other without pauses around the expected end, and with growing pauses elsewhere.
-Behind the expected end, pauses grow with the delay: of 50 ms, work rarely takes 2 ms more.
+Behind the expected end, pauses grow with the delay: work of 50 ms is rarely late by 2 ms.
 """
 
 from __future__ import annotations
