@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from webnn_py.core.dimensions import undecided
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.decompositions.positions import iota, number, position_type
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal for all values of the open dimensions."""
-    return not undecided(a, b) and bool(a == b)
 
 
 def cache_writes(graph: Graph, node: Node) -> tuple[Node, Node] | None:
@@ -68,7 +62,7 @@ def _write(graph: Graph, value: Value, rows: int) -> Node | None:
         return None
     _, new, _ = write.operands
     is_read_once = graph.uses[value] == 1 + (value in graph.results)
-    return write if is_read_once and same(new.shape[2], rows) else None
+    return write if is_read_once and new.shape[2] == rows else None
 
 
 def _is_end(graph: Graph, lengths: Value, starts: Value | None, rows: int) -> bool:
@@ -78,7 +72,7 @@ def _is_end(graph: Graph, lengths: Value, starts: Value | None, rows: int) -> bo
         return False
     a, b = made.operands
     count = _number(graph, b if a is starts else a)
-    return count is not None and same(count, rows)
+    return count is not None and count == rows
 
 
 def _number(graph: Graph, value: Value) -> Any:
@@ -154,7 +148,7 @@ def _attended(g: Rewriter, node: Node, keys: Node, values: Node) -> MLOperand:
     starts = g.reshape(g.cast(starts, kind), [starts.shape[0], 1, 1, 1])
     own = g.add(iota(g, rows, 2, 4, kind), starts)  # the positions of queries
     keep = _kept(g, starts, own, rows, count)
-    if group > 1 and not same(rows, 1):
+    if group > 1 and rows != 1:
         lead, both = keep.shape[0], keep.shape[3]
         keep = g.reshape(g.expand(keep, [lead, group, rows, both]), [lead, 1, group * rows, both])
     lowest = g.constant_of(DTYPES[scores.data_type].min, scores)

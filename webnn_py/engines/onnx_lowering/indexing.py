@@ -13,7 +13,6 @@ import numpy as np
 from webnn_py.core.dimensions import least
 from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
 from webnn_py.ir import Array, Node, Value
-from webnn_py.passes.cached_attention import same
 
 
 def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
@@ -26,7 +25,7 @@ def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
     """
     wide = e.cast(indices, "int64")
     bound = e.below.get(indices.name)
-    is_position = bound is not None and not isinstance(sizes, tuple) and same(bound, sizes)
+    is_position = bound is not None and not isinstance(sizes, tuple) and bound == sizes
     if is_position or _are_inside(e.arrays.get(indices.name), sizes):
         return wide
     if indices.data_type != "uint32":

@@ -7,7 +7,6 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
 from webnn_py.ir import Node
 from webnn_py.ops.movement import split_sizes
-from webnn_py.passes.cached_attention import same
 
 _BEFORE_FIRST = -(2**63)
 _MODES = {"constant": "constant", "edge": "edge", "reflection": "reflect"}
@@ -66,7 +65,7 @@ def slice(e: Emitter, node: Node, x: Tensor) -> Tensor:
     cut = [
         (start, start + size, axis, step)
         for axis, (start, size, step, full) in enumerate(axes)
-        if not (step == 1 and same(start, 0) and same(size, full))
+        if not (step == 1 and start == 0 and size == full)
     ]
     if not cut:
         return e.op("Identity", x)

@@ -18,7 +18,7 @@ from webnn_py.engines.onnx_lowering.composites import lower_decomposed
 from webnn_py.engines.onnx_lowering.emitter import ONNX_RUNTIME_DOMAIN
 from webnn_py.engines.onnxruntime.kernels import has_kernels
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.passes.cached_attention import cache_writes, is_state, same
+from webnn_py.passes.cached_attention import cache_writes, is_state
 
 SPLIT = (0, 2, 1, 3)
 """Permutation between [batch, rows, heads, size] and [batch, heads, rows, size]."""
@@ -91,7 +91,7 @@ def _positions(e: Emitter, node: Node, positions: Tensor) -> Tensor:
     is_negative = e.op("Less", wide, e.constant(0), to="bool")
     wide = e.where(is_negative, e.op("Add", wide, e.constant(count)), wide)
     wide = e.smaller(e.greater(wide, e.constant(0)), e.constant(count - 1))
-    if _has_shape(given, batch, rows):
+    if given.shape == (batch, rows):
         return wide
     return e.op("Expand", wide, e.constant([batch, rows]))
 
@@ -104,14 +104,14 @@ def _is_multi_head(node: Node) -> bool:
         query.data_type in TYPES
         and node.inputs[3:] == (None, None)
         and not any(node.attrs[name] for name in options)
-        and same(query.shape[1], key.shape[1])
+        and query.shape[1] == key.shape[1]
     )
 
 
 def _of_same_rank(e: Emitter, node: Node, tensors: list[Tensor]) -> list[Tensor]:
     """Return keys and values split into heads; with heads merged if their sizes differ."""
     _, key, value, *_ = node.operands
-    if same(key.shape[3], value.shape[3]):
+    if key.shape[3] == value.shape[3]:
         return tensors
     return [_merge(e, one, x) for one, x in zip((key, value), tensors, strict=True)]
 
@@ -132,10 +132,6 @@ def _split(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """Write an attention's [batch, rows, heads * size] as [batch, heads, rows, size]."""
     batch, heads, rows, size = node.output.shape
     return e.transpose(e.reshape(x, [batch, rows, heads, size], [batch, rows]), SPLIT)
-
-
-def _has_shape(value: Value, *sizes: Any) -> bool:
-    return value.rank == len(sizes) and all(map(same, value.shape, sizes))
 
 
 def _pass_on(e: Emitter, node: Node, x: Tensor, *_: Tensor) -> Tensor:
@@ -190,7 +186,7 @@ class _MultiHead:
             return []
         batch, rows, heads, size = apart.output.shape
         (whole,) = apart.operands
-        return [apart, turned] if _has_shape(whole, batch, rows, heads * size) else []
+        return [apart, turned] if whole.shape == (batch, rows, heads * size) else []
 
     def _merge_behind(self) -> list[Node]:
         """Return the nodes that merge the heads of the result, if these do."""
@@ -206,7 +202,7 @@ class _MultiHead:
             value = node.output
         batch, heads, rows, size = self._node.output.shape
         fits = nodes[0].attrs["permutation"] == SPLIT
-        return nodes if fits and _has_shape(value, batch, rows, heads * size) else []
+        return nodes if fits and value.shape == (batch, rows, heads * size) else []
 
 
 class _Cached(_MultiHead):
@@ -270,7 +266,7 @@ class _Cached(_MultiHead):
 
         def last_places() -> Tensor:
             places = e.op("Add", e.cast(starts, "int32"), e.constant(rows - 1, "int32"))
-            if _has_shape(given, batch):
+            if given.shape == (batch,):
                 return places
             return e.op("Expand", places, e.constant([batch]))
 
@@ -331,7 +327,7 @@ def _cached(graph: Graph, node: Node) -> _Cached | None:
     if writes is None or not counts_new_rows():
         return None
     query, _, value, *_ = node.operands
-    if query.data_type not in TYPES or not same(query.shape[3], value.shape[3]):
+    if query.data_type not in TYPES or query.shape[3] != value.shape[3]:
         return None
     # Else rows that are not in use would be lost.
     are_states = (is_state(graph, w) or w.output not in graph.results for w in writes)

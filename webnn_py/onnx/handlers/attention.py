@@ -6,15 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_dimension, undecided
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two sizes are equal for all values of the open dimensions."""
-    return not undecided(a, b) and bool(a == b)
 
 
 def divided(whole: Any, parts: int, what: str) -> Any:
@@ -49,7 +44,7 @@ def merged(g: Emitter, x: Tensor) -> Any:
 
 def part(g: Emitter, x: Tensor, axis: int, start: int, size: Any) -> Any:
     """Slice `size` elements from index `start` of an axis; return x if that is all of it."""
-    if start == 0 and same(x.shape[axis], size):
+    if start == 0 and x.shape[axis] == size:
         return x
     starts = [start if i == axis else 0 for i in range(x.rank)]
     sizes = [size if i == axis else n for i, n in enumerate(x.shape)]
@@ -58,7 +53,7 @@ def part(g: Emitter, x: Tensor, axis: int, start: int, size: Any) -> Any:
 
 def behind(g: Emitter, past: Tensor | None, new: Tensor) -> Any:
     """Concatenate cached keys or values with new ones along the length, axis 2."""
-    return new if past is None or same(past.shape[2], 0) else g.concat([past, new], 2)
+    return new if past is None or past.shape[2] == 0 else g.concat([past, new], 2)
 
 
 def int32(g: Emitter, value: Any) -> Any:
@@ -217,7 +212,7 @@ def attention(
     check_rank(4, Q=q, K=k, V=v, past_key=past_key, past_value=past_value)
     keys, values = behind(g, past_key, k), behind(g, past_value, v)
     rows, length = q.shape[2], keys.shape[2]
-    is_short = attn_mask is not None and not same(attn_mask.shape[-1], length)
+    is_short = attn_mask is not None and attn_mask.shape[-1] != length
     has_window = max(left_window_size, right_window_size) >= 0
     if is_short or has_window or any(g.outputs[3:]):
         return None
@@ -225,8 +220,8 @@ def attention(
     if nonpad_kv_seqlen is not None:
         options["lengths"] = g.to(nonpad_kv_seqlen, "int32")
     before = 0 if past_key is None else past_key.shape[2]
-    if is_causal and nonpad_kv_seqlen is None and not same(before + rows, length):
-        first = None if same(before, 0) else g.reshape(int32(g, before), [1, 1])
+    if is_causal and nonpad_kv_seqlen is None and before + rows != length:
+        first = None if before == 0 else g.reshape(int32(g, before), [1, 1])
         keep, bias = causal_mask(g, rows, length, first), attn_mask
         if bias is not None and not bias.is_float:
             keep, bias = g.logical_and(keep, bias), None

@@ -25,7 +25,6 @@ from webnn_py.onnx.handlers.attention import (
     part,
     places,
     rotated,
-    same,
     with_sink,
 )
 from webnn_py.onnx.registry import OWN, handles
@@ -91,7 +90,7 @@ def rotary_embedding(
     check_rank(2 if position_ids is not None else 3, cos_cache=cos_cache, sin_cache=sin_cache)
     parts = heads(g, x, num_heads) if x.rank == 3 else x
     turned = rotary_embedding_dim or parts.shape[3]
-    if not same(2 * cos_cache.shape[-1], turned):
+    if 2 * cos_cache.shape[-1] != turned:
         raise BrokenModelError(
             f"cos_cache is {list(cos_cache.shape)}, expected half of {turned} columns"
         )
@@ -139,7 +138,7 @@ def _room(past: Any, new: Any, total: Any) -> Any:
     Raises:
         BrokenModelError: `total` always exceeds the past and new keys together.
     """
-    if total is None or same(total, past + new):
+    if total is None or total == past + new:
         return past + new
     low, high = span(total - past)
     if high <= 0:
@@ -164,18 +163,18 @@ def _cache(
         seqlens: Number of keys of each batch minus 1, [batch].
         total: Maximum number of keys of all batches, a scalar.
     """
-    if past is None or same(past.shape[2], 0):
+    if past is None or past.shape[2] == 0:
         return _Cache(0, new, new, None, follows=True)
     before, most = past.shape[2], _number(total)
     length = _room(before, new, most)
-    if most is not None and same(most, new):
+    if most is not None and most == new:
         return _Cache(before, new, length, None, follows=False)
     known = seqlens.array if seqlens.sizes is None else seqlens.sizes
     whole = before + new
     if known is not None:
-        follows = all(same(one + 1, whole) for one in known.reshape(-1).tolist())
+        follows = all(one + 1 == whole for one in known.reshape(-1).tolist())
     else:
-        follows = same(batch, 1) and most is not None and same(most, whole)
+        follows = batch == 1 and most is not None and most == whole
     if follows:
         return _Cache(before, new, length, g.reshape(int32(g, before), [1]), follows=True)
     ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch]), int32(g, 1))
@@ -187,7 +186,7 @@ def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
     """Return the cache with new keys or values written to it, [batch, heads, length, each]."""
     if cache.follows:
         return behind(g, past, new)
-    room = past if same(cache.length, cache.past) else behind(g, past, new)
+    room = past if cache.length == cache.past else behind(g, past, new)
     start = g.array(np.zeros(1, np.int32)) if cache.start is None else cache.start
     return g.scatter_rows(room, new, start, axis=2)
 
@@ -204,7 +203,7 @@ def _seen(
     if not cache.follows:
         new = g.reshape(int32(g, cache.new), [1])
         options["lengths"] = new if cache.start is None else g.add(cache.start, new)
-    elif same(cache.new, 1):  # the query at the last key
+    elif cache.new == 1:  # the query at the last key
         options["causal"] = False
     return options
 
@@ -290,7 +289,7 @@ def group_query_attention(
         q = part(g, packed, 1, 0, num_heads)
         k, v = (part(g, packed, 1, num_heads + i * kv_num_heads, kv_num_heads) for i in range(2))
     else:
-        if not same(key.shape[1], new):
+        if key.shape[1] != new:
             refuse(f"{key.shape[1]} keys for {new} queries")
         q = heads(g, query, num_heads)
         k, v = heads(g, key, kv_num_heads), heads(g, value, kv_num_heads)

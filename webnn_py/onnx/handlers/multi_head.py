@@ -22,7 +22,6 @@ from webnn_py.onnx.handlers.attention import (
     merged,
     part,
     places,
-    same,
 )
 from webnn_py.onnx.handlers.fused import matmul_integer_to_float
 from webnn_py.onnx.handlers.linalg import product
@@ -46,16 +45,16 @@ def _padding(g: Emitter, mask: Tensor, batch: Any, length: Any, like: Tensor, fi
     Returns:
         [batch, 1, rows or 1, length]; None for no mask.
     """
-    if mask.rank == 2 and same(mask.shape[1], 1) and not same(length, 1):
+    if mask.rank == 2 and mask.shape[1] == 1 and length != 1:
         return None
     if mask.rank == 1:
         at = places(g, length, 1, 2)
         ends = g.reshape(g.to(part(g, mask, 0, 0, batch), "int32"), [batch, 1])
         keep = g.lesser(at, ends)
-        if same(mask.shape[0], 2 * batch):
+        if mask.shape[0] == 2 * batch:
             first = g.reshape(g.to(part(g, mask, 0, batch, batch), "int32"), [batch, 1])
             keep = g.logical_and(keep, g.greater_or_equal(at, first))
-        elif not any(same(mask.shape[0], size) for size in (batch, 3 * batch + 2)):
+        elif not any(mask.shape[0] == size for size in (batch, 3 * batch + 2)):
             refuse(f"a mask of shape {list(mask.shape)} for {batch} batches")
     elif mask.rank in (2, 3):
         keep = g.greater(mask, g.constant(0, mask))
@@ -88,10 +87,10 @@ def _attended(
         padding = _padding(g, mask, batch, length, queries, filler)
         bias = padding if bias is None or padding is None else g.add(bias, padding)
     keep = None
-    is_causal = bool(unidirectional) and not same(rows, 1)
-    if unidirectional and not same(before + rows, length):
+    is_causal = bool(unidirectional) and rows != 1
+    if unidirectional and before + rows != length:
         is_causal = False
-        first = None if same(before, 0) else g.reshape(int32(g, before), [1, 1])
+        first = None if before == 0 else g.reshape(int32(g, before), [1, 1])
         keep = causal_mask(g, rows, length, first)
     mask = masked(g, bias, keep)
     return merged(g, attended(g, queries, keys, values, scale=scale, mask=mask, causal=is_causal))
@@ -215,7 +214,7 @@ def _projected(
         parts.append(heads(g, part(g, whole, 2, start, size), num_heads))
         start += size
     q, *rest = parts
-    if past is not None and not same(past.shape[3], 0):
+    if past is not None and past.shape[3] != 0:
         rest = [
             behind(g, g.reshape(part(g, past, 0, i, 1), list(past.shape[1:])), one)
             for i, one in enumerate(rest)
