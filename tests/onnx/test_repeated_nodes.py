@@ -29,14 +29,14 @@ RNG = np.random.default_rng(0)
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each node that could be copied, whether it was."""
     found: list[bool] = []
-    copies = RepeatedNodes.copies
+    copy_ = RepeatedNodes.copy
 
     def noted(self: RepeatedNodes, *arguments: Any) -> Any:
-        made = copies(self, *arguments)
+        made = copy_(self, *arguments)
         found.append(made is not None)
         return made
 
-    monkeypatch.setattr(RepeatedNodes, "copies", noted)
+    monkeypatch.setattr(RepeatedNodes, "copy", noted)
     return found
 
 
@@ -100,7 +100,7 @@ def test_copies_are_what_the_import_of_each_makes(
     made = layers(3)
     shapes = {"x": [2, 5, 32]}
     with_copies = str(load(made, cpu, shapes))
-    monkeypatch.setattr(RepeatedNodes, "copies", lambda *_: None)
+    monkeypatch.setattr(RepeatedNodes, "copy", lambda *_: None)
     assert str(load(made, cpu, shapes)) == with_copies
 
 

@@ -89,7 +89,7 @@ class Emitter:
         self._parts: dict[MLOperand, Sequence[Tensor]] = {}
         self._shared: dict[Hashable, Any] = {}
         self._looked_up = 0
-        self.asked: list[Hashable] = []
+        self.asked: list[tuple[Hashable, ...]] = []
 
     @property
     def nodes(self) -> NodeList:
@@ -107,7 +107,7 @@ class Emitter:
         """Number of keys for which `once` has made something."""
         return len(self._shared)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def once(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
         """Return the result of `make` for this key, which nodes of the model share.
 
         Args:

@@ -381,7 +381,7 @@ class Importer:
         version = opsets.get(domain, 1)
         handler = handler_of(domain, node.op_type, version)
         key = None if handler is None else self._repeated.key(live, inputs, domain, version)
-        if key is not None and (copies := self._repeated.copies(key, inputs)) is not None:
+        if key is not None and (copies := self._repeated.copy(key, inputs)) is not None:
             return copies
         schema.check(node, inputs, opsets, handler)
         if not domain and node.op_type == "Constant":
@@ -400,7 +400,7 @@ class Importer:
             if unknown:  # a later version of the operator may add attributes
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
             handle = functools.partial(handler.function, self.emitter, *inputs, **attributes)
-            made = handle() if key is None else self._repeated.noting(key, inputs, handle)
+            made = handle() if key is None else self._repeated.record(key, inputs, handle)
             if made is not None:
                 return made if isinstance(made, (tuple, list)) else [made]
         definition = schema.schema_of(node, opsets)

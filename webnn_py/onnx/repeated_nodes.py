@@ -7,15 +7,14 @@ constants. If it reads a large constant, such as packed weights, nothing is copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onnx import AttributeProto
 
 from webnn_py.core import convert
 from webnn_py.ir import Node, Value
-from webnn_py.onnx.emitter import Emitter, open_sizes_of
+from webnn_py.onnx.emitter import Emitter, open_sizes_of, wrap
 from webnn_py.onnx.liveness import LiveNode
 from webnn_py.onnx.tensor import Tensor
 from webnn_py.ops.operand import MLOperand, value_of
@@ -24,57 +23,51 @@ MAX_BYTES = 256
 """Largest constant or attribute, in bytes, whose contents are compared."""
 
 
-Names = frozenset[str]
-
-
-class _Origin(NamedTuple):
-    """Where a tensor has names from: operands, by their places, and the node itself."""
-
-    places: Sequence[int]
-    own: Names
-
-    @classmethod
-    def of(cls, names: Names, operands: Sequence[Names]) -> _Origin:
-        """Return the origin of names among those of the operands."""
-        places = [place for place, given in enumerate(operands) if given and given <= names]
-        return cls(places, names.difference(*(operands[place] for place in places)))
-
-    def among(self, operands: Sequence[Names]) -> Names:
-        """Return the names, for other operands."""
-        return self.own.union(*(operands[place] for place in self.places))
-
-
-class _Made(NamedTuple):
-    """A tensor that a node computes, by its value in the template.
+class _Computed(NamedTuple):
+    """A result that the nodes of a template compute.
 
     Attributes:
         elem: ONNX's element type.
         value: The value.
-        inputs: Origin of the names of the model's inputs.
-        open_sizes: Origin of the names of open dimensions.
+        sources: Places of the operands that its contents depend on.
+        inputs: Names of the model's inputs that it has from no source.
+        open_sizes: Names of open dimensions that it has from no source.
     """
 
     elem: int
     value: Value
-    inputs: _Origin
-    open_sizes: _Origin
+    sources: Sequence[int]
+    inputs: frozenset[str]
+    open_sizes: frozenset[str]
+
+    @classmethod
+    def of(cls, result: Tensor, value: Value, operands: Sequence[Tensor | None]) -> _Computed:
+        """Return a result; its sources are the operands all of whose names it has."""
+        inputs, open_sizes = result.inputs, result.open_sizes
+        sources = []
+        for place, one in enumerate(operands):
+            names = (frozenset(), frozenset()) if one is None else (one.inputs, open_sizes_of(one))
+            if any(names) and names[0] <= result.inputs and names[1] <= result.open_sizes:
+                sources.append(place)
+                inputs, open_sizes = inputs - names[0], open_sizes - names[1]
+        return cls(result.elem, value, sources, inputs, open_sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """What a node became.
+class _Template(NamedTuple):
+    """What the first node of a key became.
 
     Attributes:
-        nodes: The nodes.
-        operands: The values of operands that the nodes read, by the operands' places.
-        shared: The operands, by place, from which `Emitter.once` made what the nodes share.
-        results: The node's results: the place of an operand, a computed tensor, or None.
+        nodes: The nodes that its handler added.
+        operands: The values of operands that these read, by the operands' places.
+        shared: Operands, by place, from which `Emitter.once` made what these read; a copy must have
+            the same ones.
+        results: The results: the place of an operand, a computed tensor, or None.
     """
 
     nodes: Sequence[Node]
     operands: Mapping[int, Value]
     shared: Mapping[int, Tensor]
-    results: Sequence[int | _Made | None]
+    results: Sequence[int | _Computed | None]
 
 
 class RepeatedNodes:
@@ -117,43 +110,43 @@ class RepeatedNodes:
         forms = tuple(map(_form, inputs))
         return node.op_type, domain, version, tuple(attributes), outputs, forms, same
 
-    def copies(self, key: Hashable, inputs: Sequence[Any]) -> Sequence[Any] | None:
+    def copy(self, key: Hashable, inputs: Sequence[Any]) -> Sequence[Any] | None:
         """Copy the nodes of a key's template; return their results, None without a template."""
         template = self._templates.get(key)
         if template is None:
             return None
         if any(inputs[place] is not one for place, one in template.shared.items()):
             return None
-        emitter = self._emitter
         values: dict[Value, Value] = {}
         for place, value in template.operands.items():
-            values[value] = value_of(emitter.operand(inputs[place]))
-        nodes = emitter.nodes
-        nodes.add_copies(template.nodes, values, self._label())
-        names, open_sizes = _names(inputs)
+            values[value] = value_of(self._emitter.operand(inputs[place]))
+        nodes = self._emitter.nodes
+        nodes.add_copies(template.nodes, values, convert.label(self._emitter.label, "label"))
         results: list[Any] = []
         for one in template.results:
-            if isinstance(one, _Made):
+            if isinstance(one, _Computed):
+                sources = [inputs[place] for place in one.sources]
+                names = one.inputs.union(*(source.inputs for source in sources))
+                open_sizes = one.open_sizes.union(*map(open_sizes_of, sources))
                 operand = MLOperand(nodes, values[one.value])
-                made = one.elem, operand.shape, None, operand, one.inputs.among(names)
-                results.append(Tensor(*made, open_sizes=one.open_sizes.among(open_sizes)))
+                results.append(wrap(operand, one.elem, names, open_sizes))
             else:
                 results.append(None if one is None else inputs[one])
         return results
 
-    def noting(
+    def record(
         self, key: Hashable, inputs: Sequence[Tensor | None], handle: Callable[[], Any]
     ) -> Any:
-        """Call a handler; note what it makes of a node, for the next nodes of this key."""
-        if key in self._templates:  # handlers are to be called for each
+        """Call a handler; record what the node becomes as the template of its key."""
+        if key in self._templates:  # which did not fit: each such node needs its handler
             return handle()
         opaque = [one for one in inputs if one is not None and _is_opaque(one)]
         for one in opaque:
             one.is_read = False
         emitter = self._emitter
         emitter.asked = []
-        nodes, before, shared = emitter.nodes, emitter.state, emitter.shared_count
-        count = len(nodes.nodes)
+        nodes, before, shared = emitter.nodes.nodes, emitter.state, emitter.shared_count
+        count = len(nodes)
         made = handle()
         if emitter.shared_count > shared:  # which the next node only asks for
             return made
@@ -161,52 +154,37 @@ class RepeatedNodes:
         is_alone = before == emitter.state and not any(one.is_read for one in opaque)
         if made is not None and is_alone:  # None: the operator's own definition replaces it
             results = made if isinstance(made, (tuple, list)) else [made]
-            self._templates[key] = self._template(nodes.nodes[count:], inputs, results)
+            self._templates[key] = self._template(inputs, results, nodes[count:])
         return made
 
     def _template(
-        self, nodes: Sequence[Node], inputs: Sequence[Tensor | None], results: Sequence[Any]
+        self, inputs: Sequence[Tensor | None], results: Sequence[Any], nodes: Sequence[Node]
     ) -> _Template | None:
-        """Return the template of nodes; None if they or the results depend on anything else."""
-        label, is_constant = self._label(), self._emitter.nodes.is_constant
-        asked = {id(part) for key in self._emitter.asked for part in _flat(key)}
-        shared = {
-            place: one
-            for place, one in enumerate(inputs)
-            if one is not None and not asked.isdisjoint((id(one), id(one.operand)))
-        }
-        given = {
-            value_of(one.operand): place
-            for place, one in reversed([*enumerate(inputs)])
-            if one is not None and one.operand is not None
-        }
-        made: set[Value] = set()
-        for node in nodes:
-            others = [v for v in node.operands if v not in made and v not in given]
-            is_closed = bool(asked) or all(map(is_constant, others))
-            if node.label != label or not is_closed:
-                return None
-            made.update(node.outputs)
+        """Return the template of a node; None if nodes or results depend on anything else."""
+        asked = {id(part) for key in self._emitter.asked for part in key}
+        made = {value for node in nodes for value in node.outputs}
         read = {value for node in nodes for value in node.operands}
-        operands = {place: value for value, place in given.items() if value in read}
-        names, open_sizes = _names(inputs)
-        found: list[int | _Made | None] = []
+        operands: dict[int, Value] = {}
+        shared: dict[int, Tensor] = {}
+        for place, one in enumerate(inputs):
+            if one is not None and one.operand is not None and value_of(one.operand) in read:
+                operands[place] = value_of(one.operand)
+            if one is not None and not asked.isdisjoint((id(one), id(one.operand or one))):
+                shared[place] = one
+        others = read.difference(made, operands.values())
+        if not asked and not all(map(self._emitter.nodes.is_constant, others)):
+            return None
+        found: list[int | _Computed | None] = []
         for one in results:
-            place = next((i for i, x in enumerate(inputs) if x is one), None)
-            if one is None or place is not None:
-                found.append(place)
+            places = [place for place, given in enumerate(inputs) if given is one]
+            if one is None or places:
+                found.append(places[0] if places else None)
                 continue
-            if type(one) is not Tensor or one.is_known or one.operand is None:
+            is_unknown = type(one) is Tensor and one.operand is not None and not one.is_known
+            if not is_unknown or value_of(one.operand) not in made:
                 return None
-            value = value_of(one.operand)
-            if value not in made:
-                return None
-            origins = _Origin.of(one.inputs, names), _Origin.of(one.open_sizes, open_sizes)
-            found.append(_Made(one.elem, value, *origins))
+            found.append(_Computed.of(one, value_of(one.operand), inputs))
         return _Template(nodes, operands, shared, found)
-
-    def _label(self) -> str:
-        return convert.label(self._emitter.label, "label")
 
 
 def _form(tensor: Tensor | None) -> Hashable:
@@ -215,31 +193,10 @@ def _form(tensor: Tensor | None) -> Hashable:
         return None
     if _is_opaque(tensor):
         return tensor.elem, tensor.shape
-    contents: Hashable = None
-    if tensor.contents is not None:
-        contents = tensor.contents.tobytes()
-    if tensor.sizes is not None:
-        contents = tuple(tensor.sizes.flat)
+    contents = None if tensor.contents is None else tensor.contents.tobytes()
+    sizes = None if tensor.sizes is None else tuple(tensor.sizes.flat)
     is_computed = bool(tensor.inputs), bool(tensor.open_sizes), tensor.is_input
-    return tensor.elem, tensor.shape, contents, is_computed
-
-
-def _flat(key: Hashable) -> Iterator[object]:
-    """Yield the parts of a key of tuples within each other."""
-    if isinstance(key, tuple):
-        for part in key:
-            yield from _flat(part)
-    else:
-        yield key
-
-
-def _names(inputs: Sequence[Tensor | None]) -> tuple[list[Names], list[Names]]:
-    """Return the names of the model's inputs, and of open dimensions, by operand."""
-    nothing: Names = frozenset()
-    return (
-        [nothing if one is None else one.inputs for one in inputs],
-        [nothing if one is None else open_sizes_of(one) for one in inputs],
-    )
+    return tensor.elem, tensor.shape, contents, sizes, is_computed
 
 
 def _is_opaque(tensor: Tensor) -> bool:
