@@ -17,12 +17,12 @@ from tests.internals import engine_of, recipe_of, taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, NotSupportedError, ml
 from webnn_py.core.devices import Float32Precision
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.kernels import costs
+from webnn_py.engines.webgpu.compiler.kernels import costs, gemm_subgroup
 from webnn_py.engines.webgpu.compiler.kernels.costs import Cost
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SubgroupTile
+from webnn_py.engines.webgpu.compiler.legalize import split_products
 from webnn_py.engines.webgpu.program.storage import MatrixShape
-from webnn_py.engines.webgpu.runtime.engine import SPLITTING
-from webnn_py.passes import multiply_integers, split_float32
+from webnn_py.passes import halve_float32, multiply_by_halves, multiply_integers
 
 TOLERANCE = 1e-3
 """Relative to the norm of the result, whose elements are rounded to float16."""
@@ -78,8 +78,9 @@ def multiplying(context: MLContext, precision: Float32Precision) -> Iterator[MLC
     features = engine_of(context).gpu.features
     changes = {"kind": "gpu", "f16_matrix": features.f16_matrix, "float32_precision": precision}
     with taken_for(context.device, **changes) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split_float32, "MIN_MULTIPLICATIONS", {1: 1 << 20, 3: 1 << 20})
-        engine_of(made).passes += SPLITTING[precision]
+        for module in (halve_float32, split_products):
+            patch.setattr(module, "MIN_MULTIPLICATIONS", 1 << 12)
+        engine_of(made).passes += (multiply_by_halves,) if precision == "medium" else ()
         yield made
 
 
@@ -193,54 +194,159 @@ def test_attention(
     check(matrices, record, inputs, weights @ v.astype(np.float64))
 
 
-@on_tensor_cores
-@pytest.mark.parametrize(("precision", "bits"), [("high", 17), ("medium", 9)])
-def test_float32_by_halves(
-    matrices: tuple[MLContext, list[str]], precision: Float32Precision, bits: int
-) -> None:
-    """Rows and columns of magnitudes from 1e-12 to 1e12, and a row of zeros."""
-    context, codes = matrices
-    rng = np.random.default_rng(1)
-    a = rng.standard_normal((200, 300)) * 10.0 ** rng.uniform(-12, 12, (200, 1))
-    c = rng.standard_normal((300, 144)) * 10.0 ** rng.uniform(-12, 12, (1, 144))
+SPLIT_BITS = 20
+"""Bits of a sum of magnitudes that products of split float32 keep."""
+
+
+@contextlib.contextmanager
+def split_soon(context: MLContext, run: int) -> Iterator[MLContext]:
+    """A context that splits float32, in a tile that compiles soon, and adds up runs of k."""
+    with pytest.MonkeyPatch.context() as patch:
+        roomy = SubgroupTile(32, 16, 32, 2, 1)
+        patch.setattr(costs, "MATRIX_COSTS", (Cost(roomy, 1, 1, 1, 1),))
+        patch.setattr(gemm_subgroup, "MAX_SPLIT_DEPTH", run)
+        with multiplying(context, "high") as made:
+            yield made
+
+
+def check_split(results: dict[str, Array], a: Array, c: Array, bits: int = SPLIT_BITS) -> None:
+    """Check that products of float32 err by at most some bits of their sums of magnitudes."""
+    wide = a.astype(np.float64), c.astype(np.float64)
+    bound = np.abs(wide[0]) @ np.abs(wide[1]) * 2.0**-bits
+    for result in results.values():
+        assert (np.abs(result - wide[0] @ wide[1]) <= bound).all()
+
+
+def badly_scaled(rng: np.random.Generator, rows: int, depth: int, columns: int) -> list[Array]:
+    """Operands whose rows and columns have magnitudes from 1e-12 to 1e12."""
+    a = rng.standard_normal((rows, depth)) * 10.0 ** rng.uniform(-12, 12, (rows, 1))
+    c = rng.standard_normal((depth, columns)) * 10.0 ** rng.uniform(-12, 12, (1, columns))
     a[7] = 0
-    a, c = a.astype(np.float32), c.astype(np.float32)
+    return [a.astype(np.float32), c.astype(np.float32)]
+
+
+@anywhere
+@pytest.mark.parametrize("size", [(40, 72, 48), (37, 70, 51)])
+def test_split_float32(matrices: tuple[MLContext, list[str]], size: tuple[int, int, int]) -> None:
+    """Constant and other operands; rests everywhere; several runs of k, the last one shorter."""
+    context, codes = matrices
+    rows, depth, columns = size
+    a, c = badly_scaled(np.random.default_rng(1), rows, depth, columns)
 
     def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
-        x = b.input("a", "float32", [200, 300])
-        return {
-            "y": b.matmul(x, b.constant(c)),
-            "z": b.matmul(x, b.input("c", "float32", [300, 144])),
-        }
+        x = b.input("a", "float32", a.shape)
+        right = b.input("c", "float32", c.shape)
+        return {"y": b.matmul(x, b.constant(c)), "z": b.matmul(x, right)}
 
-    with multiplying(context, precision) as made:
+    with split_soon(context, 32) as made:
         graph = build(made, record)
-        results = awaited(graph, {"a": a, "c": c})
-        assert f"float32 precision of products: {precision}" in str(graph)
-    assert sum("subgroupMatrixMultiplyAccumulate" in code for code in codes) == 2
-    exact = a.astype(np.float64) @ c.astype(np.float64)
-    bound = np.abs(a).astype(np.float64) @ np.abs(c).astype(np.float64) * 2.0**-bits
-    for result in results.values():
-        assert (np.abs(result - exact) <= bound).all()
+        assert "float32 precision of products: high" in str(graph)
+        check_split(awaited(graph, {"a": a, "c": c}), a, c)
+        assert any("subgroupMatrixMultiplyAccumulate" in code for code in codes)
+        assert any("fn gemm_b_low8(" in code for code in codes) == (columns % 8 == 0)
+        # All terms have one sign.
+        check_split({"z": awaited(graph, {"a": np.abs(a), "c": np.abs(c)})["z"]}, abs(a), abs(c))
+        # Products are finite although rows and columns are next to the ends of the range. They
+        # are normal numbers: GPUs may take others for 0.
+        a[:, 1:], c[1:] = 0, 0
+        a[:, 0], c[0] = np.float32(2e-38), np.float32(3e38)
+        a[1, 0], c[0, 1] = np.float32(3e38), np.float32(2e-38)
+        a[2, 3], a[3, 4], a[5] = np.inf, np.nan, 0
+        z = awaited(graph, {"a": a, "c": c})["z"]
+    assert np.isnan(z[[2, 3]]).all()
+    with np.errstate(over="ignore"):
+        expected = np.outer(a[:, 0].astype(np.float64), c[0]).astype(np.float32)
+    others = [0, *range(4, rows)]
+    np.testing.assert_allclose(z[others], expected[others], 2e-6, 1e-37)
+    assert z[1, 1] == pytest.approx(6)
+    assert np.isinf(z[1, 2:]).all()
 
 
-@on_tensor_cores
-def test_convolutions_of_float32_by_halves(matrices: tuple[MLContext, list[str]]) -> None:
+@anywhere
+def test_split_batches_and_views(matrices: tuple[MLContext, list[str]]) -> None:
+    """Batches that become rows, batches of both operands, and transposed operands."""
     context, codes = matrices
     rng = np.random.default_rng(2)
-    x = (rng.standard_normal((2, 48, 20, 20)) * [[[[1e-9]]], [[[1e9]]]]).astype(np.float32)
-    w, d = rng.standard_normal((64, 48, 3, 3)).astype(np.float32), np.ones(64, np.float32)
+    a, c = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 20, 36), (2, 24, 36)))
 
     def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
-        y = b.conv2d(b.input("x", "float32", x.shape), b.constant(w), bias=b.constant(d))
+        x, right = b.input("a", "float32", a.shape), b.input("c", "float32", c.shape)
+        turned = b.transpose(right, permutation=[0, 2, 1])
+        return {"y": b.matmul(x, b.constant(c[0].T)), "z": b.matmul(x, turned)}
+
+    with split_soon(context, 1024) as made:
+        results = awaited(build(made, record), {"a": a, "c": c})
+    assert any("subgroupMatrixMultiplyAccumulate" in code for code in codes)
+    for i in range(2):
+        check_split({"y": results["y"][i]}, a[i], c[0].T)
+        check_split({"z": results["z"][i]}, a[i], c[i].T)
+
+
+@anywhere
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_split_convolutions(matrices: tuple[MLContext, list[str]], layout: Any) -> None:
+    """Images and output channels of different magnitudes, a bias and an epilogue."""
+    context, codes = matrices
+    rng = np.random.default_rng(3)
+    images, channels = 10.0 ** np.array([[-9], [9]]), 10.0 ** rng.uniform(-9, 9, (16, 1))
+    x = (rng.standard_normal((2, 16 * 36)) * images).astype(np.float32)
+    w = (rng.standard_normal((16, 16 * 9)) * channels).astype(np.float32)
+    d = w[:, 0].copy()
+    if layout == "nchw":
+        x, w = x.reshape(2, 16, 6, 6), w.reshape(16, 16, 3, 3)
+    else:
+        x, w = x.reshape(2, 6, 6, 16), w.reshape(16, 3, 3, 16)
+
+    def record(b: MLGraphBuilder, absolute: bool = False) -> dict[str, MLOperand]:
+        options: Any = {"input_layout": layout}
+        options["filter_layout"] = "oihw" if layout == "nchw" else "ohwi"
+        filter_, bias = (b.constant(np.abs(one) if absolute else one) for one in (w, d))
+        y = b.conv2d(b.input("x", "float32", x.shape), filter_, bias=bias, **options)
         return {"y": b.relu(y)}
 
-    with multiplying(context, "high") as made:
+    with split_soon(context, 64) as made:
         result = awaited(build(made, record), {"x": x})["y"]
     assert any("subgroupMatrixMultiplyAccumulate" in code for code in codes)
-    expected = reference(record, {"x": x})["y"]
-    scale = np.abs(expected).max(axis=(1, 2, 3), keepdims=True)
-    assert (np.abs(result - expected) <= 2.0**-17 * scale).all()
+    if layout == "nhwc":
+        assert any("fn gemm_b_low8(" in code for code in codes)
+    magnitude = reference(lambda b: record(b, absolute=True), {"x": np.abs(x)})["y"]
+    error = np.abs(result - reference(record, {"x": x})["y"])
+    assert (error <= magnitude * 2.0**-SPLIT_BITS).all()
+
+
+@on_tensor_cores
+def test_deep_split_products(matrices: tuple[MLContext, list[str]]) -> None:
+    """Tensor cores truncate their sums, so that each adds up a part of k only."""
+    context, codes = matrices
+    a, c = badly_scaled(np.random.default_rng(4), 128, 4096, 256)
+    with multiplying(context, "high") as made:
+        graph = build(
+            made,
+            lambda b: {"y": b.matmul(b.input("a", "float32", a.shape), b.constant(c))},
+        )
+        check_split(awaited(graph, {"a": a}), a, c)
+        positive = np.abs(a)
+        assert any("fn gemm_b_low8(" in code for code in codes)
+        graph = build(
+            made,
+            lambda b: {"y": b.matmul(b.input("a", "float32", a.shape), b.constant(np.abs(c)))},
+        )
+        check_split(awaited(graph, {"a": positive}), positive, np.abs(c), 16)
+
+
+@on_tensor_cores
+def test_float32_as_float16(matrices: tuple[MLContext, list[str]]) -> None:
+    """Rows and columns of magnitudes from 1e-12 to 1e12, and a row of zeros."""
+    context, codes = matrices
+    a, c = badly_scaled(np.random.default_rng(1), 200, 300, 144)
+
+    def record(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x, right = b.input("a", "float32", a.shape), b.input("c", "float32", c.shape)
+        return {"y": b.matmul(x, b.constant(c)), "z": b.matmul(x, right)}
+
+    with multiplying(context, "medium") as made:
+        check_split(awaited(build(made, record), {"a": a, "c": c}), a, c, 9)
+    assert sum("subgroupMatrixMultiplyAccumulate" in code for code in codes) == 2
 
 
 @anywhere

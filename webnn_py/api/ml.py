@@ -115,8 +115,8 @@ class ML(Suggesting):
             float32_precision: How a GPU with tensor cores (engine "dawn") may compute large
                 products and convolutions of float32. "highest" is exact. "high" takes three
                 products of float16 with sums in float32; its error is at most 2^-20 of the sum of
-                the magnitudes of what is added up, unless all have the same sign (then 2^-15 for
-                4,096 of them, as NVIDIA's tensor cores truncate). "medium" takes one: 2^-10.
+                the magnitudes of what is added up, unless all have the same sign (then 2^-16, as
+                NVIDIA's tensor cores truncate). "medium" takes one: 2^-10.
                 Other devices, CPUs and graphs with open dimensions compute exactly.
 
         Raises:

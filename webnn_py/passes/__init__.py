@@ -9,6 +9,7 @@ from webnn_py.passes.derived_constants import (
     SharedResults,
     derive_anew,
 )
+from webnn_py.passes.halve_float32 import multiply_by_halves
 from webnn_py.passes.pipeline import (
     BLOCKS,
     LOOPS,
@@ -26,7 +27,6 @@ from webnn_py.passes.pipeline import (
     widen_halves,
 )
 from webnn_py.passes.shape_generic_passes import OpenPasses
-from webnn_py.passes.split_float32 import multiply_by_halves, multiply_by_split_halves
 
 __all__ = [
     "BLOCKS",
@@ -45,7 +45,6 @@ __all__ = [
     "debug_level",
     "derive_anew",
     "multiply_by_halves",
-    "multiply_by_split_halves",
     "multiply_integers",
     "optimize",
     "optimize_open",

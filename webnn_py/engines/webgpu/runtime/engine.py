@@ -43,9 +43,7 @@ from webnn_py.passes import (
     LOOPS,
     MATRICES,
     TILES,
-    Pass,
     multiply_by_halves,
-    multiply_by_split_halves,
     multiply_integers,
     widen_halves,
 )
@@ -57,14 +55,6 @@ if TYPE_CHECKING:
 
 LONG_CODE = 12_000
 """WGSL characters from which a kernel compiles slowly and rarely shares its code."""
-
-
-SPLITTING: Mapping[str, tuple[Pass, ...]] = {
-    "highest": (),
-    "high": (multiply_by_split_halves,),
-    "medium": (multiply_by_halves,),
-}
-"""Passes for devices with tensor cores, by the precision of float32."""
 
 
 class WebGPUEngine(DeviceEngine):
@@ -81,8 +71,9 @@ class WebGPUEngine(DeviceEngine):
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
         if gpu.features.i8_matrix is not None:
             self.passes = (multiply_integers, *self.passes)
-        if gpu.features.f16_matrix is not None:
-            self.passes += SPLITTING[gpu.features.float32_precision]
+        has_matrices = gpu.features.f16_matrix is not None
+        if has_matrices and gpu.features.float32_precision == "medium":
+            self.passes += (multiply_by_halves,)
         # Set by `queue`, which a context calls first.
         self._queue: DeviceQueue
         self._worker: Callable[[Run], None]

@@ -167,6 +167,11 @@ def flops_of(node: Node) -> int:
         flops_of_packed,
     )
     from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
+    from webnn_py.engines.webgpu.compiler.legalize.split_products import (
+        SPLIT_CONVOLUTION,
+        SPLIT_PRODUCT,
+        flops_of_split,
+    )
 
     if node.op == ATTENTION:
         return flops_of_attention(node)
@@ -174,6 +179,8 @@ def flops_of(node: Node) -> int:
         return flops_of_codes(node)
     if node.op == PACKED_PRODUCT:
         return flops_of_packed(node)
+    if node.op in (SPLIT_PRODUCT, SPLIT_CONVOLUTION):
+        return flops_of_split(node)
     if node.op != STEPS:
         return flops(node)
     projected, weight = node.inputs[:2]

@@ -35,6 +35,10 @@ from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
     CODES_PRODUCT,
 )
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
+from webnn_py.engines.webgpu.compiler.legalize.split_products import (
+    SPLIT_CONVOLUTION,
+    SPLIT_PRODUCT,
+)
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_few
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
@@ -42,7 +46,7 @@ from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 POOLS = ("average_pool2d", "l2_pool2d", "max_pool2d")
-PRODUCTS = ("matmul", PACKED_PRODUCT, "conv2d")
+PRODUCTS = ("matmul", PACKED_PRODUCT, "conv2d", SPLIT_PRODUCT, SPLIT_CONVOLUTION)
 PRODUCTS_OF_CODES = (CODES_PRODUCT, CODES_CONVOLUTION)
 
 MAX_RECOMPUTED_OPS = 4

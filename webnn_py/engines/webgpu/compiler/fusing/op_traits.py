@@ -18,6 +18,10 @@ from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
 )
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
+from webnn_py.engines.webgpu.compiler.legalize.split_products import (
+    SPLIT_CONVOLUTION,
+    SPLIT_PRODUCT,
+)
 from webnn_py.engines.webgpu.compiler.lower import pointwise
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES, LOOPING, READS, VIEWS
@@ -59,7 +63,11 @@ class Traits:
 
 
 OWN: Mapping[str, Traits] = dict.fromkeys(
-    (STEPS, ATTENTION, CODES_PRODUCT, CODES_CONVOLUTION, PACKED_PRODUCT), Traits(loops=True)
+    (
+        *(STEPS, ATTENTION, CODES_PRODUCT, CODES_CONVOLUTION, PACKED_PRODUCT),
+        *(SPLIT_PRODUCT, SPLIT_CONVOLUTION),
+    ),
+    Traits(loops=True),
 )
 """Traits of the compiler's own operators."""
 

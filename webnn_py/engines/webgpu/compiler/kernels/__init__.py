@@ -30,6 +30,10 @@ from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
 )
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
+from webnn_py.engines.webgpu.compiler.legalize.split_products import (
+    SPLIT_CONVOLUTION,
+    SPLIT_PRODUCT,
+)
 from webnn_py.ir import Node
 
 OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {
@@ -38,6 +42,8 @@ OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {
     CODES_PRODUCT: product_kernel.emit_whole,
     CODES_CONVOLUTION: product_kernel.emit_whole,
     PACKED_PRODUCT: product_kernel.emit_packed,
+    SPLIT_PRODUCT: product_kernel.emit_product,
+    SPLIT_CONVOLUTION: product_kernel.emit_product,
 }
 """Emitters for the compiler's own operators."""
 

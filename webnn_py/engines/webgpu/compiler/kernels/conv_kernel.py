@@ -18,12 +18,14 @@ from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
+    add_loader,
     gemm_limits,
     halves_of,
     product_type,
     words_of_codes,
 )
 from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_CONVOLUTION, SIGN
+from webnn_py.engines.webgpu.compiler.legalize.split_products import SPLIT_CONVOLUTION
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
 from webnn_py.engines.webgpu.program.pieces import declared, i32, u32
 from webnn_py.ir import Node, Value
@@ -39,11 +41,12 @@ class Convolution:
     """The sizes of a convolution, and emitters of WGSL that reads its operands."""
 
     def __init__(self, builder: KernelBuilder, node: Node) -> None:
-        data, filter_, third = node.inputs
+        data, filter_, third, *tops = node.inputs
         assert data is not None
         assert filter_ is not None
         self.builder, self.node = builder, node
         is_of_codes = node.op == CODES_CONVOLUTION
+        self.is_split = node.op == SPLIT_CONVOLUTION
         self.data, self.filter = data, filter_
         self.bias: Value | None = None if is_of_codes else third
         self.outside: Value | None = third if is_of_codes else None
@@ -51,7 +54,7 @@ class Convolution:
         self.layout: str = attrs["input_layout"]
         self._is_nchw = self.layout == "nchw"
         self.filter_layout: str = attrs["filter_layout"]
-        outs, self.ins, self.kh, self.kw = dims(filter_.shape, self.filter_layout, "oihw")
+        outs, self.ins, self.kh, self.kw = dims(filter_.shape[-4:], self.filter_layout, "oihw")
         self.groups: int = attrs["groups"]
         self.channels = outs
         self.per_group: int = outs // self.groups
@@ -62,16 +65,38 @@ class Convolution:
         self.compute: str = product_type(builder, node, data, filter_)
         extents = self.batch * self.area, self.per_group, self.k
         halves = halves_of(builder, extents, data, filter_)
-        self.by_matrices = is_of_codes or halves is not None
+        self.by_matrices = is_of_codes or self.is_split or halves is not None
+        for name, top in zip(("image_top", "channel_top"), tops, strict=False):
+            assert top is not None
+            add_loader(builder, name, top)
         if is_of_codes:
             self.compute = "i8"
         elif halves is not None:
             (self.data, self.filter), self.compute = halves, "f16"
         # Matrix tiles are large: pixels of all images are rows of one product, so that small
         # images leave no tile empty.
-        has_matrices = gemm_limits(builder).matrix_of(self.compute) is not None
+        has_matrices = gemm_limits(builder).matrix_of(self.multiplied) is not None
         self.joins_images = has_matrices and self.groups == 1 and not self._is_nchw
         self.rows = self.batch * self.area if self.joins_images else self.area
+
+    @property
+    def multiplied(self) -> str:
+        """The type of the product, as of `GemmProblem`; `compute` is that of its loads."""
+        return "split" if self.is_split else self.compute
+
+    @property
+    def is_halved(self) -> bool:
+        """Whether the filter is stored in halves."""
+        return self.is_split and self.builder.storage(self.filter).element == "f16"
+
+    def image_top(self, batch: Index, row: Index) -> str:
+        """Emit the largest magnitude of the image of a pixel."""
+        image, _, _ = self.pixel(batch, row)
+        return f"{declared('image_top')}({image})"
+
+    def channel_top(self, batch: Index, channel: Index) -> str:
+        """Emit the largest magnitude of an output channel's filter."""
+        return f"{declared('channel_top')}({channel})"
 
     @property
     def is_pixelwise(self) -> bool:
@@ -172,7 +197,12 @@ class Convolution:
         return *self.split_batch(batch), row
 
     def weight_function(self) -> None:
-        """Add `weight(batch, o, k)`: the filter element for an output channel of the group."""
+        """Add `weight(batch, o, k)`: the filter element for an output channel of the group.
+
+        A filter in halves is loaded by vectors only.
+        """
+        if self.is_halved:
+            return
         body = Body(self.builder)
         _, group = self.split_batch(symbol("batch", self.products))
         places = {
@@ -257,7 +287,7 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
         n=conv.area,
         k=conv.k,
         batch=conv.products,
-        compute=conv.compute,
+        compute=conv.multiplied,
         by_matrices=conv.by_matrices,
         looped=True,
         a=lambda batch, row, k: f"{_WEIGHT}({batch}, {row}, {k})",
@@ -266,6 +296,8 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
         a_major="m" if conv.filter_layout.endswith("o") else "k",
         k_run=conv.ins if conv.order.endswith("i") else 1,
         b4=_pixel_load(conv),
+        a_top=conv.channel_top if conv.is_split else None,
+        b_top=conv.image_top if conv.is_split else None,
         store=lambda batch, row, col, value: conv.store("put", batch, row, col, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, row, col, value))
         if vector
@@ -276,7 +308,8 @@ def _nchw_problem(conv: Convolution) -> GemmProblem:
 def _vector_load(conv: Convolution, value: Value, width: int) -> Callable[[Index], str] | None:
     """Return a load of four elements, eight f16 or sixteen bytes, of a stored operand."""
     builder = conv.builder
-    if builder.computes(value) or (width == 8 and conv.compute != "f16"):
+    has_eights = conv.compute == "f16" or (value is conv.filter and conv.is_halved)
+    if builder.computes(value) or (width == 8 and not has_eights):
         return None
     if conv.compute == "i8":
         return words_of_codes(builder, value, width)
@@ -300,8 +333,14 @@ def _input_load(conv: Convolution, width: int) -> Callable[[Index, Index], str] 
     return lambda place, channel: load(place)
 
 
-def _weight_load(conv: Convolution, width: int) -> LoadHook | None:
-    """Return a load of several consecutive taps of the filter, if memory allows."""
+def _weight_load(conv: Convolution, width: int, first: int = 0) -> LoadHook | None:
+    """Return a load of several consecutive taps of the filter, if memory allows.
+
+    Args:
+        conv: The convolution.
+        width: Number of taps.
+        first: Index of the filter's first element.
+    """
     along = conv.per_group if conv.filter_layout.endswith("o") else conv.k
     if along % width:
         return None
@@ -318,7 +357,7 @@ def _weight_load(conv: Convolution, width: int) -> LoadHook | None:
 
     def weight(batch: Index, row: Index, k: Index) -> str:
         _, group = conv.split_batch(batch)
-        return load((group * conv.per_group + row) * conv.k + k)
+        return load((group * conv.per_group + row) * conv.k + k + first)
 
     return weight
 
@@ -347,12 +386,13 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
     last = conv.filter_layout.endswith("o")
     wide = 16 if conv.compute == "i8" else 8
     weights, more = _weight_load(conv, 4), None if last else _weight_load(conv, wide)
+    lows = _weight_load(conv, wide, conv.filter.size // 2) if conv.is_halved else None
     return GemmProblem(
         m=conv.rows,
         n=conv.per_group,
         k=conv.k,
         batch=conv.products,
-        compute=conv.compute,
+        compute=conv.multiplied,
         by_matrices=conv.by_matrices,
         looped=True,
         a=lambda batch, row, k: conv.window(batch, k, row),
@@ -361,6 +401,9 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         b4=None if weights is None else lambda batch, k, col: weights(batch, col, k),
         a8=_channel_load(conv, wide),
         b8=None if more is None else lambda batch, k, col: more(batch, col, k),
+        b_low8=None if lows is None else lambda batch, k, col: lows(batch, col, k),
+        a_top=conv.image_top if conv.is_split else None,
+        b_top=conv.channel_top if conv.is_split else None,
         b_major="n" if last else "k",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))

@@ -62,6 +62,10 @@ MAX_SPLIT_TIME_RATIO = 0.95
 """Maximum time of a split product, relative to the whole, that is worth a second kernel."""
 
 
+SPLIT_TIME_RATIO = 1.5
+"""Time of a step of a tile that splits float32, relative to one of float16 of twice the depth."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Measured times of a tile, in microseconds.
@@ -276,7 +280,9 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     f16_costs = F16_VEC8_COSTS if problem.has_vec8_loads else F16_COSTS
     costs: Sequence[Cost] = (*MATRIX_COSTS, *f16_costs) if is_f16 else COSTS
     if problem.by_matrices:
-        costs = MATRIX_COSTS if is_f16 else _costs_of_bytes(problem)
+        costs = {"i8": _costs_of_bytes, "split": _costs_of_halves}.get(
+            problem.compute, lambda _: MATRIX_COSTS
+        )(problem)
     fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.may_share_dispatch and is_small:
@@ -292,6 +298,21 @@ def _costs_of_bytes(problem: GemmProblem) -> Sequence[Cost]:
     return [
         replace(cost, tile=replace(cost.tile, depth=2 * cost.tile.depth)) for cost in MATRIX_COSTS
     ]
+
+
+def _costs_of_halves(problem: GemmProblem) -> Sequence[Cost]:
+    """Return the costs of a product of float32 by halves.
+
+    A tile of half the depth has as many bytes, and takes 1.5 times as long, as each step multiplies
+    three times and splits what it loads.
+    """
+    halved = []
+    for cost in MATRIX_COSTS:
+        tile = replace(cost.tile, depth=cost.tile.depth // 2)
+        alone_us, each_us = (SPLIT_TIME_RATIO * us for us in (cost.alone_us, cost.each_us))
+        if isinstance(tile, SubgroupTile) and tile.fits_split:
+            halved.append(replace(cost, tile=tile, alone_us=alone_us, each_us=each_us))
+    return halved
 
 
 def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:

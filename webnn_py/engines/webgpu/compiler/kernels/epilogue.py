@@ -11,6 +11,7 @@ from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
 from webnn_py.engines.webgpu.compiler.kernel_builder import OUT, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_PRODUCT
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
+from webnn_py.engines.webgpu.compiler.legalize.split_products import SPLIT_PRODUCT
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES
 from webnn_py.engines.webgpu.program.pieces import declared
 from webnn_py.ir import Node, Value
@@ -127,7 +128,8 @@ def _vec4_operands(builder: KernelBuilder, node: Node, channels_last: bool) -> d
     found: dict[Value, _Leaf] = {}
     count = node.output.shape[-1]
     channel = symbol("channel") if channels_last else symbol("i", node.output.size) % count
-    channels_last = channels_last or node.op in ("matmul", CODES_PRODUCT, PACKED_PRODUCT)
+    matmuls = ("matmul", CODES_PRODUCT, PACKED_PRODUCT, SPLIT_PRODUCT)
+    channels_last = channels_last or node.op in matmuls
     for leaf, is_whole in _stored_operands(builder, node).items():
         by_channel = channels_last and leaf.shape[-1:] == (count,) and leaf.size == count
         place = symbol("i") if is_whole else channel

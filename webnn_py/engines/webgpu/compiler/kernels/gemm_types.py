@@ -18,8 +18,15 @@ from webnn_py.engines.webgpu.program.storage import MatrixShape
 
 LoadHook = Callable[[Index, Index, Index], str]
 StoreHook = Callable[[Index, Index, Index, str], str]
+PlaceHook = Callable[[Index, Index], str]
 
-_SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4, "i8": 1}
+_SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4, "i8": 1, "split": 2}
+
+MAX_SPLIT_REGISTERS = 160
+"""Floats that an invocation may hold of results and of tiles on their way to shared memory.
+
+More of them spill, as the matrices of both halves need registers, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class Limits:
 
     def matrix_of(self, compute: str) -> MatrixShape | None:
         """Return the shape of the matrices of a type, if the device has any."""
-        return {"f16": self.matrix, "i8": self.i8_matrix}.get(compute)
+        return {"f16": self.matrix, "split": self.matrix, "i8": self.i8_matrix}.get(compute)
 
 
 class Prologue(Protocol):
@@ -100,8 +107,10 @@ class GemmProblem:
         n: Columns of B and C.
         k: Columns of A, rows of B.
         batch: Number of independent products.
-        compute: WGSL type of loaded elements. Sums have the same type, but f32 for f16. "i8" is no
-            type in WGSL: signed bytes, loaded one as i32 or four as u32, and summed as i32.
+        compute: WGSL type of loaded elements. Sums have the same type, but f32 for f16. Two are no
+            types in WGSL. "i8" are signed bytes, loaded one as i32 or four as u32, and summed as
+            i32. "split" are f32 that are scaled and split into two halves of f16, whose products
+            are summed in f32.
         a: `a(batch, row, k)`: expression of one element of A.
         b: `b(batch, k, col)`: expression of one element of B.
         a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent along
@@ -110,6 +119,14 @@ class GemmProblem:
         a8: The same for eight f16 or sixteen bytes, which fill a vec4<u32>; the extent must be a
             multiple of that.
         b8: The same for B.
+        a_low8: Where A is stored in scaled halves, `a8` loads eight high ones and this the low
+            ones.
+        b_low8: The same for B.
+        a_top: `a_top(batch, row)`: the largest magnitude in a row of A, by which it is scaled, for
+            "split".
+        b_top: `b_top(batch, col)`: the same for a column of B.
+        partial: `partial(batch, row, col)`: an assignable expression in which sums of an element
+            of C may wait, or of four with `store4`.
         store: `store(batch, row, col, value)`: statements that store one element of C.
         store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
         k_run: Extent of k within which B's hooks need no new division; divides k. 1 if there is
@@ -134,6 +151,11 @@ class GemmProblem:
     b4: LoadHook | None = None
     a8: LoadHook | None = None
     b8: LoadHook | None = None
+    a_low8: LoadHook | None = None
+    b_low8: LoadHook | None = None
+    a_top: PlaceHook | None = None
+    b_top: PlaceHook | None = None
+    partial: LoadHook | None = None
     store: StoreHook
     store4: StoreHook | None = None
     k_run: int = 1
@@ -176,6 +198,9 @@ class GemmProblem:
         def of_b(hook: LoadHook) -> LoadHook:
             return lambda batch, k, col: hook(batch // parts, batch % parts * depth + k, col)
 
+        def of_place(hook: PlaceHook | None) -> PlaceHook | None:
+            return None if hook is None else lambda batch, place: hook(batch // parts, place)
+
         return replace(
             self,
             k=depth,
@@ -186,6 +211,10 @@ class GemmProblem:
             b4=None if self.b4 is None else of_b(self.b4),
             a8=None if self.a8 is None or not self._keeps_eights("a", depth) else of_a(self.a8),
             b8=None if self.b8 is None or not self._keeps_eights("b", depth) else of_b(self.b8),
+            a_low8=None if self.a_low8 is None else of_a(self.a_low8),
+            b_low8=None if self.b_low8 is None else of_b(self.b_low8),
+            a_top=of_place(self.a_top),
+            b_top=of_place(self.b_top),
             k_run=self.k_run if depth % self.k_run == 0 else 1,
         )
 
@@ -202,22 +231,32 @@ class GemmProblem:
     @property
     def loaded(self) -> str:
         """The WGSL type of one loaded element."""
-        return "i32" if self.compute == "i8" else self.compute
+        return {"i8": "i32", "split": "f32"}.get(self.compute, self.compute)
 
     @property
     def vec4(self) -> str:
         """The WGSL type of four elements."""
-        return "u32" if self.compute == "i8" else f"vec4<{self.compute}>"
+        return "u32" if self.compute == "i8" else f"vec4<{self.loaded}>"
+
+    @property
+    def multiplied(self) -> str:
+        """The type of the elements that matrices hold."""
+        return "f16" if self.compute == "split" else self.compute
+
+    @property
+    def halves(self) -> int:
+        """Elements of matrices for one element of an operand."""
+        return 2 if self.compute == "split" else 1
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element of the compute type."""
+        """Bytes of one multiplied element."""
         return _SIZES[self.compute]
 
     @property
     def total(self) -> str:
         """The WGSL type of the elements of C; f16 is summed in f32, bytes in i32."""
-        return {"f16": "f32", "i8": "i32"}.get(self.compute, self.compute)
+        return {"f16": "f32", "split": "f32", "i8": "i32"}.get(self.compute, self.compute)
 
     @property
     def total4(self) -> str:
@@ -413,8 +452,20 @@ class SubgroupTile:
         for extent, major in ((self.rows, problem.a_major), (self.cols, problem.b_major)):
             lines = extent if major == "k" else self.depth
             elements += extent * self.depth + lines * self.PADDING_BYTES // problem.element_bytes
-        results = self.subgroups * self.RESULT_ELEMENTS
-        return elements * problem.element_bytes + results * problem.total_bytes
+        tiles = elements * problem.element_bytes * problem.halves
+        units = self.units * problem.total_bytes if problem.compute == "split" else 0
+        return tiles + units + self.subgroups * self.RESULT_ELEMENTS * problem.total_bytes
+
+    @property
+    def units(self) -> int:
+        """Rows and columns, which have a scale each where operands are split."""
+        return self.rows + self.cols
+
+    @property
+    def fits_split(self) -> bool:
+        """Whether an invocation has the registers to split what it loads."""
+        loaded = self.units * self.depth // self.invocations
+        return self.rows * self.cols // self.invocations + loaded <= MAX_SPLIT_REGISTERS
 
     def divides_into(self, shape: MatrixShape | None) -> bool:
         """Whether the tile consists of whole matrices of the device's shape."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.code.functions import Function
@@ -107,20 +107,22 @@ def load_functions(
 ) -> list[Function]:
     """Emit functions that load one element, a vec4, or eight f16 of each operand.
 
-    They are `gemm_a`, `gemm_a4` or `gemm_a8` (`gemm_a16` of bytes), and the same for B. Past the
-    end of k they return zeros, so a ragged last step adds nothing. Rows and columns past the end
-    are clamped, as their results are never stored. With a run, those of B take k as two parameters:
-    the run, and the place within it.
+    They are `gemm_a`, `gemm_a4` or `gemm_a8` (`gemm_a16` of bytes), and the same for B;
+    `gemm_a_low8` loads low halves. Past the end of k they return zeros, so a ragged last step adds
+    nothing. Rows and columns past the end are clamped, as their results are never stored. With a
+    run, those of B take k as two parameters: the run, and the place within it.
     """
     functions: list[Function] = []
     a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
     b_name = _Operand(
         "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
     )
-    for operand, width, hook, several in (  # of f32, four elements are wide, too
-        (a_name, a_width, problem.a, {problem.wide: problem.a8, 4: problem.a4}),
-        (b_name, b_width, problem.b, {problem.wide: problem.b8, 4: problem.b4}),
+    for operand, width, hook, several, low8 in (  # of f32, four elements are wide, too
+        (a_name, a_width, problem.a, {problem.wide: problem.a8, 4: problem.a4}, problem.a_low8),
+        (b_name, b_width, problem.b, {problem.wide: problem.b8, 4: problem.b4}, problem.b_low8),
     ):
+        if low8 is not None:
+            functions.append(replace(operand, part="_low").function(problem, low8, width))
         wide = several.get(width)
         if wide is not None:
             functions.append(operand.function(problem, wide, width))
@@ -143,9 +145,11 @@ class _Operand:
     guard_k: bool
     along_k: bool
     run: int = 1
+    part: str = ""
 
     def _name(self, width: int) -> str:
-        return f"gemm_{self.name}{width}" if width > 1 else f"gemm_{self.name}"
+        name = f"gemm_{self.name}{self.part}"
+        return f"{name}{width}" if width > 1 else name
 
     def _function(
         self, result: str, width: int, free: str, k: str, lines: Sequence[str]
@@ -161,7 +165,7 @@ class _Operand:
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> Function:
         """Emit a guarded call of the hook."""
-        result = {1: problem.loaded, problem.wide: F16X8, 4: problem.vec4}[width]
+        result = {1: problem.loaded, 4: problem.vec4}.get(width, F16X8)
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
         lines: list[str] = []
@@ -197,6 +201,34 @@ class _Operand:
             codes = (f"((u32({call}) & 0xffu) << {u32(8 * i)})" for i, call in enumerate(calls))
             lines = [f"  return {' | '.join(codes)};"]
         return self._function(problem.vec4, 4, self.free, "k", lines)
+
+
+def top_functions(problem: GemmProblem, guards: Guards) -> list[Function]:
+    """Emit `gemm_a_top` and `gemm_b_top`, and `gemm_unit`, the unit of a row with a magnitude.
+
+    A number divided by its unit, a power of 2, is below 2^15, so that its halves are finite in
+    f16. Units are normal numbers, and so are their reciprocals.
+    """
+    functions = [
+        Function.of(
+            "gemm_unit",
+            "top: f32",
+            "f32",
+            """
+  let exponent = max((bitcast<u32>(top) >> 23u) & 255u, 15u);
+  return bitcast<f32>((exponent - 14u) << 23u);
+""",
+        )
+    ]
+    for name, hook, extent, is_guarded in (
+        ("a", problem.a_top, problem.m, guards.m),
+        ("b", problem.b_top, problem.n, guards.n),
+    ):
+        assert hook is not None
+        place = symbol("place").min(extent - 1) if is_guarded else symbol("place", extent)
+        text = f"\n  return {hook(symbol('batch', problem.batch), place)};\n"
+        functions.append(Function.of(f"gemm_{name}_top", "batch: u32, place: u32", "f32", text))
+    return functions
 
 
 def store_functions(problem: GemmProblem, *, wide: bool) -> list[Function]:

@@ -11,7 +11,7 @@ from typing import Literal
 from webnn_py.core import shapes
 from webnn_py.core.traced_queries import divides, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
-from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import add_vec4_loader, dequantize_node
 from webnn_py.engines.webgpu.compiler.inplace_concat import is_row_major
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Produc
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.row_prologue import StagedRow, computes_row
 from webnn_py.engines.webgpu.compiler.legalize.integer_products import CODES_PRODUCT, SIGN
+from webnn_py.engines.webgpu.compiler.legalize.split_products import SPLIT_PRODUCT
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.pieces import declared, u32
 from webnn_py.ir import Node, Value
@@ -153,7 +154,7 @@ class Operand:
         value: The operand.
         name: Name of the add_loader function for an operand that is no strided memory.
         batch: The product's batch dimensions.
-        compute: WGSL type of loaded elements.
+        compute: Type of loaded elements, as of `GemmProblem`.
     """
 
     def __init__(
@@ -167,8 +168,11 @@ class Operand:
         self._builder = builder
         self._value = value
         self._name = name
-        self._batch = batch
+        self._is_halved = compute == "split" and value.data_type == "float16"
+        self._batch = (2,) if self._is_halved else batch
         self._compute = compute
+        if compute == "split":
+            self._compute = "f16" if self._is_halved else "f32"
         self._strided = strided_view(builder, value)
         self._row_step: int | None = None
         self._dequantized: Node | None = None  # the node whose weights the loads dequantize
@@ -181,10 +185,15 @@ class Operand:
                 builder, name, value if self._dequantized is None else self._dequantized.output
             )
 
+    @property
+    def is_one_matrix(self) -> bool:
+        """Whether all batches have the same matrix."""
+        return self._is_halved or math.prod(self._value.shape[:-2]) == 1
+
     def merge_rows(self) -> bool:
         """Merge the batches into rows if all rows are equally spaced; return whether they are."""
         rows = self._value.shape[:-1]
-        if rows[:-1] != self._batch:
+        if rows[:-1] != self._batch or self._is_halved:
             return False
         strides = shapes.strides(rows) if self._strided is None else self._strided.strides[:-1]
         sized = [(size, step) for size, step in zip(rows, strides, strict=True) if size > 1]
@@ -242,8 +251,25 @@ class Operand:
     def vectors(self, width: int) -> tuple[LoadHook, Literal["row", "column"]] | None:
         """Return a load of four elements, eight f16 or sixteen bytes, along contiguous memory.
 
-        The dimension is returned, too. None where memory or sizes do not allow such loads.
+        The dimension is returned, too. None where memory or sizes do not allow such loads. Of an
+        operand in halves, it loads the high ones.
         """
+        found = self._vectors(width)
+        if found is None or not self._is_halved:
+            return found
+        load, along = found
+        return lambda batch, row, column: load(constant(0), row, column), along
+
+    @property
+    def low_halves(self) -> LoadHook | None:
+        """The load of eight low halves; None for an operand that has none."""
+        found = self._vectors(8) if self._is_halved else None
+        if found is None:
+            return None
+        load, _ = found
+        return lambda batch, row, column: load(constant(1), row, column)
+
+    def _vectors(self, width: int) -> tuple[LoadHook, Literal["row", "column"]] | None:
         strided = self._strided
         if strided is None:
             return self._reshaped_vectors(width)
@@ -326,27 +352,31 @@ def words_of_codes(
 
 
 def product(builder: KernelBuilder, node: Node) -> Product | None:
-    """Return a matmul, or one of codes, as a product; None where two elements share a word."""
+    """Return a matmul, of codes or halves too, as a product; None if two elements share a word."""
     if builder.storage(builder.root).per_word == 2:
         return None
-    is_of_codes = node.op == CODES_PRODUCT
-    a_value, b_value = node.operands
+    a_value, b_value, *tops = node.operands
     batch = node.output.shape[:-2]
     m, n = node.output.shape[-2:]
+    k = a_value.shape[-1]
     compute: str = product_type(builder, node, a_value, b_value)
-    halves = halves_of(builder, (m, n, a_value.shape[-1]), a_value, b_value)
-    if is_of_codes:
+    halves = halves_of(builder, (m, n, k), a_value, b_value)
+    if node.op == CODES_PRODUCT:
         compute = "i8"
+    elif node.op == SPLIT_PRODUCT:
+        compute = "split"
     elif halves is not None:
         (a_value, b_value), compute = halves, "f16"
     row = StagedRow(builder, a_value, compute) if computes_row(builder, a_value) else None
     a = Operand(builder, a_value, "load_a", batch, compute) if row is None else row
     b = Operand(builder, b_value, "load_b", batch, compute)
-    has_one = math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1
-    if has_one and isinstance(a, Operand) and a.merge_rows():
+    rows, columns = [Operand(builder, top, "", batch) for top in tops] or (None, None)
+    if math.prod(batch) > 1 and b.is_one_matrix and isinstance(a, Operand) and a.merge_rows():
         m, batch = m * math.prod(batch), ()
+        is_merged = rows is None or rows.merge_rows()  # one number a row of A, stored as A's rows
+        assert is_merged
     a_vectors, b_vectors = a.vectors(4), b.vectors(4)
-    wide = {"f16": 8, "i8": 16}.get(compute)
+    wide = {"f16": 8, "i8": 16, "split": 8}.get(compute)
     a_eights, b_eights = (a.vectors(wide), b.vectors(wide)) if wide else (None, None)
     builder.vector_out = builder.writes_vectors(n)
 
@@ -356,16 +386,20 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
     problem = GemmProblem(
         m=m,
         n=n,
-        k=a_value.shape[-1],
+        k=k,
         batch=math.prod(batch),
         compute=compute,
-        by_matrices=is_of_codes or halves is not None,
+        by_matrices=compute in ("i8", "split") or halves is not None,
         a=a.load,
         b=b.load,
         a4=a_vectors[0] if a_vectors else None,
         b4=b_vectors[0] if b_vectors else None,
         a8=a_eights[0] if a_eights else None,
         b8=b_eights[0] if b_eights else None,
+        a_low8=a.low_halves if isinstance(a, Operand) else None,
+        b_low8=b.low_halves,
+        a_top=None if rows is None else lambda batch, row: rows.load(batch, row, constant(0)),
+        b_top=None if columns is None else lambda batch, col: columns.load(batch, constant(0), col),
         a_major="m" if a_vectors and a_vectors[1] == "row" else "k",
         b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
         prologue=row,

@@ -26,7 +26,7 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     row_kernel,
 )
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
@@ -34,6 +34,10 @@ from webnn_py.engines.webgpu.compiler.legalize.integer_products import (
     CODES_PRODUCT,
 )
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
+from webnn_py.engines.webgpu.compiler.legalize.split_products import (
+    SPLIT_CONVOLUTION,
+    SPLIT_PRODUCT,
+)
 from webnn_py.engines.webgpu.program.pieces import Code, u32
 from webnn_py.ir import Node, Value
 
@@ -49,6 +53,8 @@ _PRODUCTS = {
     PACKED_PRODUCT: packed_kernel.product,
     "conv2d": conv_kernel.product,
     CODES_CONVOLUTION: conv_kernel.product,
+    SPLIT_PRODUCT: matmul_kernel.product,
+    SPLIT_CONVOLUTION: conv_kernel.product,
 }
 
 
@@ -64,7 +70,9 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         return None
     product.emit_epilogue()
     limits, kind = gemm_limits(builder), builder.features.kind
-    problem = replace(product.problem, long_stores=_is_long(builder))
+    problem = replace(
+        product.problem, long_stores=_is_long(builder), partial=_partial(builder, product)
+    )
     tile = matmul.emit_gemm(problem, limits, kind, builder.tile)
     return builder.finish(node.op, tile.entry, tile.workgroups)
 
@@ -76,10 +84,30 @@ def emit_whole(make: Make, node: Node) -> list[Kernel]:
     return [kernel]
 
 
+def emit_product(make: Make, node: Node) -> list[Kernel]:
+    """Return the kernels of a node that is a product in every form, split along k if that pays."""
+    return emit_split_k(make, node) or emit_whole(make, node)
+
+
 def emit_packed(make: Make, node: Node) -> list[Kernel]:
     """Return the kernels of a product by packed weights, of few rows or of many."""
     few = packed_kernel.emit(make(), node)
-    return [few] if few is not None else emit_split_k(make, node) or emit_whole(make, node)
+    return [few] if few is not None else emit_product(make, node)
+
+
+def _partial(builder: KernelBuilder, product: Product) -> LoadHook | None:
+    """Return the place in the output where sums of float32 may wait; None if it has another type.
+
+    Only the invocation that stores an element reads and writes its place.
+    """
+    if builder.storage(builder.root).element != "f32":
+        return None
+
+    def partial(batch: Index, row: Index, col: Index) -> str:
+        place = builder.places.at(builder.root, product.place(batch, row, col))
+        return f"{OUT}[{place.enclosed} >> 2u]" if builder.vector_out else f"{OUT}[{place}]"
+
+    return partial
 
 
 def _is_long(builder: KernelBuilder) -> bool:
@@ -156,7 +184,17 @@ def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
 
     wide = product.problem.store4 is not None
     builder.vector_out = wide
-    problem = replace(product.problem.divided(parts), store=store, store4=store4 if wide else None)
+
+    def partial(batch: Index, row: Index, col: Index) -> str:
+        index = place(batch, row, col)
+        return f"{OUT}[{index.enclosed} >> 2u]" if wide else f"{OUT}[{index}]"
+
+    problem = replace(
+        product.problem.divided(parts),
+        store=store,
+        store4=store4 if wide else None,
+        partial=partial,
+    )
     tile = matmul.emit_tile(problem, split.tile, gemm_limits(builder))
     return builder.finish(node.op, tile.entry, tile.workgroups)
 

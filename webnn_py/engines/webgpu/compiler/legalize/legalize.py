@@ -21,6 +21,7 @@ from webnn_py.engines.webgpu.compiler.legalize.packed_products import (
 from webnn_py.engines.webgpu.compiler.legalize.sequences import expand_sequence, is_sequence
 from webnn_py.engines.webgpu.compiler.legalize.space_to_depth import to_depth
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import split_long_loop
+from webnn_py.engines.webgpu.compiler.legalize.split_products import SplitProducts
 from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
@@ -57,7 +58,7 @@ def legalize(graph: Graph, features: Features) -> Graph:
     growing = _GrowingConcats(features)
     rules = (
         *(stabilize, narrow_starts, sequences, attentions, depths, integers, packed, crop_pool),
-        *(pool_codes, split_long_loop, growing, concats, exact),
+        *(pool_codes, SplitProducts(graph, features), split_long_loop, growing, concats, exact),
     )
     legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.rewrite(node))

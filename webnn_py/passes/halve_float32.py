@@ -1,24 +1,19 @@
-"""Passes that multiply float32 as float16, with sums in float32, for devices with tensor cores.
+"""Pass that multiplies float32 as float16, with sums in float32, for devices with tensor cores.
 
 An operand is scaled so that the largest element of each row lies at the top of float16's range,
-and rounded: its high half. What that loses is the low half, rounded as well. One product of high
-halves is precise to 11 bits. Three, of which two take one low half each, are precise to 21; they
-are one product of three times the depth (Markidis et al., 2018). Those with a low half come first:
-tensor cores truncate each sum that they add to, and these are small.
-
-The graphs stay graphs of WebNN: a product of operands that are cast from float16. Its kernel reads
-the float16. Attention and small products stay exact, as they gain nothing.
+and rounded, which leaves 11 bits. The graph stays a graph of WebNN: a product of operands that are
+cast from float16. Its kernel reads the float16. Attention and small products stay exact, as they
+gain nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
-from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
@@ -30,10 +25,10 @@ TOP = 2.0**15
 LEAST = 1e-30
 """Least magnitude that rows are scaled for, so that scales stay finite."""
 
-MIN_MULTIPLICATIONS = {1: 1 << 29, 3: 1 << 31}
-"""Multiplications from which a product in so many parts takes less time than the exact one.
+MIN_MULTIPLICATIONS = 1 << 29
+"""Multiplications from which a product of float16 takes less time than the exact one.
 
-The scales and halves of its operands take up to five small kernels.
+The scales and the rounding of its operands take up to four small kernels.
 """
 
 MIN_EXTENT = 16
@@ -44,32 +39,25 @@ MAX_STEPS_TO_SOFTMAX = 6
 
 
 def multiply_by_halves(graph: Graph, target: Target) -> Graph:
-    """Multiply large products and convolutions of float32 as one product of float16."""
-    return _split(graph, parts=1)
+    """Multiply large products and convolutions of float32 as products of float16.
 
-
-def multiply_by_split_halves(graph: Graph, target: Target) -> Graph:
-    """Multiply large products and convolutions of float32 as three products of float16."""
-    return _split(graph, parts=3)
-
-
-def _split(graph: Graph, parts: Literal[1, 3]) -> Graph:
-    """Replace the products of a graph without open dimensions."""
+    A graph with open dimensions stays as it is.
+    """
     if graph.open_sizes:
         return graph
-    attention = _Attention(graph)
+    attention = AttentionProducts(graph)
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if not _is_large(node, MIN_MULTIPLICATIONS[parts]) or attention.holds(node):
+        if not is_large_product(node, MIN_MULTIPLICATIONS) or attention.holds(node):
             return None
-        factors = _Factors(rewriter, parts)
+        factors = _Factors(rewriter)
         made = factors.matmul(node) if node.op == "matmul" else factors.conv2d(node)
         return [made]
 
     return Rewriter(graph).run(rule)
 
 
-def _is_large(node: Node, least: int) -> bool:
+def is_large_product(node: Node, least: int) -> bool:
     """Whether a node is a product of float32 with so many multiplications at least."""
     if node.op not in ("matmul", "conv2d") or node.output.data_type != "float32":
         return False
@@ -89,7 +77,7 @@ def _is_large(node: Node, least: int) -> bool:
     return min(rows, columns, depth) >= MIN_EXTENT and count >= least
 
 
-class _Attention:
+class AttentionProducts:
     """Tells which products belong to an attention, which one exact kernel computes."""
 
     def __init__(self, graph: Graph) -> None:
@@ -129,24 +117,18 @@ class _Attention:
 
 
 class _Factors:
-    """Emitter of one product in halves.
+    """Emitter of one product of float16."""
 
-    Args:
-        rewriter: The rewriter of the graph.
-        parts: Products of float16 for one of float32.
-    """
-
-    def __init__(self, rewriter: Rewriter, parts: Literal[1, 3]) -> None:
+    def __init__(self, rewriter: Rewriter) -> None:
         self._b = rewriter
-        self._parts = parts
 
     def matmul(self, node: Node) -> MLOperand:
         """Return the product of two matrices."""
         a, b = (self._b.map[value] for value in node.operands)
         rank = len(a.shape)
-        left, left_top = self._halves(a, [rank - 1], rank - 1, is_left=True)
+        left, left_top = self._rounded(a, [rank - 1])
         rank = len(b.shape)
-        right, right_top = self._halves(b, [rank - 2], rank - 2, is_left=False)
+        right, right_top = self._rounded(b, [rank - 2])
         return self._restored(self._b.matmul(left, right), left_top, right_top)
 
     def conv2d(self, node: Node) -> MLOperand:
@@ -155,10 +137,10 @@ class _Factors:
         assert data is not None
         assert filter_ is not None
         layout, filters = node.attrs["input_layout"], node.attrs["filter_layout"]
-        x, x_top = self._halves(self._b.map[data], [1, 2, 3], layout.index("c"), is_left=True)
+        x, x_top = self._rounded(self._b.map[data], [1, 2, 3])
         out = filters.index("o")
         others = [axis for axis in range(4) if axis != out]
-        w, w_top = self._halves(self._b.map[filter_], others, filters.index("i"), is_left=False)
+        w, w_top = self._rounded(self._b.map[filter_], others)
         channels = w_top.shape[out]
         shape = [channels if letter == "c" else 1 for letter in layout]
         operands = {data: x, filter_: w}
@@ -182,44 +164,21 @@ class _Factors:
             return self._b.add_constant(np.asarray(array * np.float32(factor)), "float32")
         return self._b.mul(operand, self._b.constant_of(factor, operand))
 
-    def _halves(
-        self, operand: MLOperand, axes: Sequence[int], depth: int, is_left: bool
-    ) -> tuple[MLOperand, MLOperand]:
-        """Return an operand's halves along `depth`, cast to float32, and its largest magnitudes.
+    def _rounded(self, operand: MLOperand, axes: Sequence[int]) -> tuple[MLOperand, MLOperand]:
+        """Return an operand rounded to float16, cast to float32, and its largest magnitudes.
 
         Args:
             operand: The operand.
             axes: Axes over which elements share a scale.
-            depth: Axis along which the halves lie: low, high, high of a left operand, and high,
-                low, high of a right one.
-            is_left: Which of the two it is.
         """
-        array = self._b.array_of(operand)
-        if array is not None:
-            return self._constant_halves(array, tuple(axes), depth, is_left)
         b = self._b
+        array = b.array_of(operand)
+        if array is not None:
+            largest = np.maximum(np.abs(array).max(tuple(axes), keepdims=True), np.float32(LEAST))
+            half = np.ascontiguousarray((array * (np.float32(TOP) / largest)).astype(np.float16))
+            constant = b.add_constant(half, "float16")
+            return b.cast(constant, "float32"), b.add_constant(largest, "float32")
         top = b.reduce_max(b.abs(operand), axes=list(axes), keep_dimensions=True)
         top = b.max(top, b.constant_of(LEAST, operand))
         scaled = b.mul(operand, b.div(b.constant_of(TOP, operand), top))
-        high = b.cast(scaled, "float16")
-        if self._parts == 1:
-            return b.cast(high, "float32"), top
-        low = b.cast(b.sub(scaled, b.cast(high, "float32")), "float16")
-        again = b.cast(scaled, "float16")  # not `high` twice: each part is written in its place
-        order = [low, high, again] if is_left else [high, low, again]
-        return b.cast(b.concat(order, depth), "float32"), top
-
-    def _constant_halves(
-        self, array: Array, axes: tuple[int, ...], depth: int, is_left: bool
-    ) -> tuple[MLOperand, MLOperand]:
-        """Return the same of a constant, computed now."""
-        top = np.maximum(np.abs(array).max(axes, keepdims=True), np.float32(LEAST))
-        scaled = array * (np.float32(TOP) / top)
-        high = scaled.astype(np.float16)
-        halves = high
-        if self._parts == 3:
-            low = (scaled - high.astype(np.float32)).astype(np.float16)
-            halves = np.concatenate([low, high, high] if is_left else [high, low, high], depth)
-        b = self._b
-        constant = b.add_constant(np.ascontiguousarray(halves), "float16")
-        return b.cast(constant, "float32"), b.add_constant(top, "float32")
+        return b.cast(b.cast(scaled, "float16"), "float32"), top
