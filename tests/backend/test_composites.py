@@ -289,6 +289,26 @@ def test_rotary_embedding_is_that_of_onnx(
     assert_near(computed(context, apply, inputs), wanted)
 
 
+def test_a_table_may_have_fewer_rows_than_there_are_to_rotate(context: MLContext) -> None:
+    angle = rng(1).uniform(0, 6, (3, 2))
+    positions = np.array([[0, 1, 2, 3, 90], [-1, -3, -90, 1, 2]])
+    inputs = {
+        "x": normal(0, 2, 3, 5, 4),
+        "cos": np.cos(angle).astype(np.float32),
+        "sin": np.sin(angle).astype(np.float32),
+        "positions": positions,
+    }
+    rows = np.where(positions < 0, positions + 3, positions).clip(0, 2)
+    cos, sin = (inputs[name][rows][:, None] for name in ("cos", "sin"))
+    a, b = inputs["x"][..., :2], inputs["x"][..., 2:]
+    wanted = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def apply(b: MLGraphBuilder, x: Any, cos: Any, sin: Any, positions: Any) -> MLOperand:
+        return b.rotary_embedding(x, cos, sin, positions=positions)
+
+    assert_near(computed(context, apply, inputs), wanted)
+
+
 @pytest.mark.parametrize("first", [1, 2, 3])
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 def test_rms_normalization_is_that_of_onnx(context: MLContext, first: int, data_type: str) -> None:
@@ -480,6 +500,48 @@ def test_bytes_of_two_codes_need_not_be_constants(context: MLContext, constant: 
 
     inputs = {name: array for name, array in arrays.items() if name != constant}
     assert_near(computed(context, apply, inputs), arrays["x"] @ ((codes - zeros) * 0.5).T)
+
+
+@pytest.mark.parametrize("constant", ["codes", "codes scales", "codes zeros", ""])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_scales_and_zero_points_of_8_bit_products_need_not_be_constants(
+    context: MLContext, bits: int, constant: str
+) -> None:
+    columns, blocks, block = 5, 2, 16
+    codes = rng(0).integers(0, 1 << bits, (columns, blocks * block))
+    zeros = rng(1).integers(0, 1 << bits, (columns, blocks))
+    bytes_of = [part.astype(np.uint8) for part in (codes, zeros)]
+    halves = bytes_of if bits == 8 else map(pack_4bit, bytes_of)
+    arrays = dict(
+        zip(("codes", "zeros"), halves, strict=True),
+        scales=(rng(2).uniform(0.2, 1, (columns, blocks)) / 2**bits).astype(np.float32),
+    )
+    arrays["codes"] = arrays["codes"].reshape(columns, blocks, -1)
+    arrays["zeros"] = arrays["zeros"].reshape(columns, -1)
+    weights = (codes - zeros.repeat(block, 1)) * arrays["scales"].repeat(block, 1)
+    x = normal(3, 4, blocks * block)
+
+    def apply(b: MLGraphBuilder, x: Any, **given: Any) -> MLOperand:
+        made = {name: given.get(name) or b.constant(array) for name, array in arrays.items()}
+        return b.matmul_packed(
+            x, made["codes"], made["scales"], made["zeros"], block_size=block, accuracy="int8"
+        )
+
+    given = {name: array for name, array in arrays.items() if name not in constant.split()}
+    got = computed(context, apply, {"x": x, **given})
+    np.testing.assert_allclose(got, x @ weights.T, rtol=0.02, atol=0.02 * 8)
+
+
+def test_blocks_of_bytes_may_be_odd(context: MLContext) -> None:
+    codes = rng(0).integers(0, 256, (4, 3, 5)).astype(np.uint8)
+    scales = rng(1).uniform(0.01, 0.1, (4, 3)).astype(np.float32)
+    x = normal(2, 3, 13)
+    weights = ((codes.astype(np.int64) - 128) * scales[..., None]).reshape(4, 15)[:, :13]
+
+    def apply(b: MLGraphBuilder, x: Any) -> MLOperand:
+        return b.matmul_packed(x, b.constant(codes), b.constant(scales), block_size=5)
+
+    assert_near(computed(context, apply, {"x": x}), x @ weights.T)
 
 
 # What graphs of them can do

@@ -42,11 +42,12 @@ def _check_codes(codes: MLOperand, depth: int, blocks: int, block_size: int) -> 
         raise ValidationError(
             f"operand 'codes': {codes.data_type} of rank 3, expected uint8: the bytes of a block"
         )
-    if block_size % 2 or codes.shape[2] not in (block_size, block_size // 2):
+    counts = {block_size: "8 bits"} | ({} if block_size % 2 else {block_size // 2: "4 bits"})
+    if codes.shape[2] not in counts:
+        expected = " or ".join(f"{count} ({bits})" for count, bits in counts.items())
         raise ValidationError(
-            f"operand 'codes': {codes.shape[2]} bytes a block, expected {block_size} (8 bits) or"
-            f" {block_size // 2} (4 bits) for a block size of {block_size}"
-            f"{undecided(codes.shape[2], block_size) or undecided(codes.shape[2], block_size // 2)}"
+            f"operand 'codes': {codes.shape[2]} bytes a block, expected {expected} for a block size"
+            f" of {block_size}{''.join(undecided(codes.shape[2], count) for count in counts)}"
         )
     _check("codes", codes.shape, (columns, blocks, codes.shape[2]))
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from webnn_py.core.dimensions import span
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.decompositions.positions import iota, number, position_type
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
+
+
+def is_less(a: Any, b: Any) -> bool:
+    """Whether a size is less than another for all values of the open dimensions."""
+    return span(a - b)[1] < 0
 
 
 def cache_writes(graph: Graph, node: Node) -> tuple[Node, Node] | None:

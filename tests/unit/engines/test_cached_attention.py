@@ -28,6 +28,8 @@ class Case:
         split: Whether the heads are split as models split them.
         options: Further options of the attention.
         also: What else reads a cache: nothing, or a node.
+        size: Number of elements of a head.
+        table: Number of positions that the tables of angles have.
     """
 
     batch: int | str = 3
@@ -36,18 +38,20 @@ class Case:
     split: bool = True
     options: tuple[tuple[str, Any], ...] = ()
     also: str = ""
+    size: int = SIZE
+    table: int = TABLE
 
     def built(self, context: MLContext) -> MLGraph:
         b = MLGraphBuilder(context)
         ends = {
-            name: b.input(name, "float32", [self.batch, self.rows, count * SIZE])
+            name: b.input(name, "float32", [self.batch, self.rows, count * self.size])
             if self.split
-            else b.input(name, "float32", [self.batch, count, self.rows, SIZE])
+            else b.input(name, "float32", [self.batch, count, self.rows, self.size])
             for name, count in (("query", HEADS), ("key", SHARED), ("value", SHARED))
         }
         starts = b.input("starts", "int32", [self.batch])
         caches = [
-            b.input(name, "float32", [self.batch, SHARED, KEYS, SIZE])
+            b.input(name, "float32", [self.batch, SHARED, KEYS, self.size])
             for name in ("keys", "values")
         ]
         batch, rows = caches[0].shape[0], ends["query"].shape[-2 if not self.split else 1]
@@ -55,7 +59,7 @@ class Case:
         def heads(x: MLOperand) -> MLOperand:
             if not self.split:
                 return x
-            apart = b.reshape(x, [batch, rows, x.shape[2] // SIZE, SIZE])
+            apart = b.reshape(x, [batch, rows, x.shape[2] // self.size, self.size])
             return b.transpose(apart, permutation=[0, 2, 1, 3])
 
         ones = b.expand(b.constant(np.ones(1, np.int32)), [rows])
@@ -66,7 +70,7 @@ class Case:
         )
         q, k, v = map(heads, ends.values())
         if self.rotary:
-            angles = np.outer(np.arange(TABLE), 9.0 ** -np.linspace(0, 1, SIZE // 2))
+            angles = np.outer(np.arange(self.table), 9.0 ** -np.linspace(0, 1, self.size // 2))
             tables = [b.constant(one(angles).astype(np.float32)) for one in (np.cos, np.sin)]
             beside = self.rotary == "side by side"
             q, k = (
@@ -80,7 +84,7 @@ class Case:
             q, keys, values, causal=True, lengths=lengths, **dict(self.options)
         )
         turned = b.transpose(y, permutation=[0, 2, 1, 3])
-        outputs = {"y": b.reshape(turned, [batch, rows, HEADS * SIZE]) if self.split else y}
+        outputs = {"y": b.reshape(turned, [batch, rows, HEADS * self.size]) if self.split else y}
         outputs |= dict(zip(ENDS, (keys, values), strict=True))
         if self.also == "a node":
             outputs["also"] = b.relu(keys)
@@ -97,18 +101,23 @@ CASES = {
     "window": Case(options=(("window", 3),)),
     "softcap": Case(options=(("softcap", 1.5), ("scale", 0.4))),
     "open": Case(batch="batch", rows="rows"),
+    "heads of 8": Case(size=8, split=False),
+    "short tables": Case(table=7),
+    "more rows than in tables": Case(rows=9, table=5, split=False),
     "another reader": Case(also="a node"),
 }
 
 
-def arguments(batch: int, rows: int, split: bool, starts: Any, seed: int = 1) -> dict[str, Any]:
+def arguments(
+    batch: int, rows: int, split: bool, starts: Any, seed: int = 1, size: int = SIZE
+) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     counts = {"query": HEADS, "key": SHARED, "value": SHARED}
     given: dict[str, Any] = {
-        name: rng.normal(size=[batch, rows, count * SIZE] if split else [batch, count, rows, SIZE])
+        name: rng.normal(size=[batch, rows, count * size] if split else [batch, count, rows, size])
         for name, count in counts.items()
     }
-    given |= {name: rng.normal(size=[batch, SHARED, KEYS, SIZE]) for name in ("keys", "values")}
+    given |= {name: rng.normal(size=[batch, SHARED, KEYS, size]) for name in ("keys", "values")}
     given = {name: array.astype(np.float32) for name, array in given.items()}
     return given | {"starts": np.asarray(starts, np.int32)}
 
@@ -146,7 +155,7 @@ def test_steps_are_those_of_the_reference(name: str, each: MLContext, reference:
     batch = case.batch if isinstance(case.batch, int) else 2
     rows = case.rows if isinstance(case.rows, int) else 3
     for turn, starts in enumerate(([0, 9, KEYS - rows], [4, 0, 7])):
-        given = arguments(batch, rows, case.split, starts[:batch], turn)
+        given = arguments(batch, rows, case.split, starts[:batch], turn, case.size)
         found, wanted = (
             MLExecution(context).compute(graph, given)
             for context, graph in zip((each, reference), graphs, strict=True)
@@ -161,7 +170,7 @@ def test_caches_are_written_in_place(name: str, each: MLContext, reference: MLCo
     graph, other = case.built(each), case.built(reference)
     batch = case.batch if isinstance(case.batch, int) else 2
     rows = case.rows if isinstance(case.rows, int) else 3
-    given = arguments(batch, rows, case.split, [3, 0, 5][:batch])
+    given = arguments(batch, rows, case.split, [3, 0, 5][:batch], size=case.size)
     made = executable(graph, given, each)
     inner = getattr(made, "_executable", made)
     names = list(graph.inputs)
@@ -264,6 +273,16 @@ def test_rows_outside_of_the_cache_are_dropped(engine: str, reference: MLContext
     given = arguments(3, 2, True, [-1, KEYS - 1, KEYS + 4])
     with ml.create_context_sync(engine=engine) as context:
         found = MLExecution(context).compute(case.built(context), given)
+    wanted = MLExecution(reference).compute(case.built(reference), given)
+    for end in wanted:
+        np.testing.assert_allclose(found[end], wanted[end], rtol=1e-5, atol=2e-6)
+
+
+def test_more_rows_than_the_cache_has(each: MLContext, reference: MLContext) -> None:
+    """The cache keeps the rows that fit, and the attention sees these."""
+    case = Case(rows=KEYS + 2, rotary="")
+    given = arguments(3, KEYS + 2, True, [-2, 0, 5])
+    found = MLExecution(each).compute(case.built(each), given)
     wanted = MLExecution(reference).compute(case.built(reference), given)
     for end in wanted:
         np.testing.assert_allclose(found[end], wanted[end], rtol=1e-5, atol=2e-6)

@@ -156,6 +156,8 @@ def matmul_n_bits(
         raise NotLowered("MatMulNBits takes the bytes of blocks alone")
     if size < MIN_BLOCK_ELEMENTS or size & (size - 1):
         raise NotLowered(f"MatMulNBits has no blocks of {size} weights")
+    # Of scales and zero points that are no constants, ONNX Runtime's 8-bit products know nothing.
+    are_constant = all(x is None or x.name in e.arrays for x in (scales, zeros))
     made = e.op(
         "MatMulNBits",
         e.cast(x, "float32"),
@@ -164,7 +166,7 @@ def matmul_n_bits(
         zeros,
         K=rows[-1],
         N=columns,
-        accuracy_level=4 if node.attrs["accuracy"] == "int8" else 0,
+        accuracy_level=4 if node.attrs["accuracy"] == "int8" and are_constant else 0,
         bits=node.attrs["bits"],
         block_size=size,
     )

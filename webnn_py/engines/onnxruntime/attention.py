@@ -18,12 +18,14 @@ from webnn_py.engines.onnx_lowering.composites import lower_decomposed
 from webnn_py.engines.onnx_lowering.emitter import ONNX_RUNTIME_DOMAIN
 from webnn_py.engines.onnxruntime.kernels import has_kernels
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.passes.cached_attention import cache_writes, is_state
+from webnn_py.passes.cached_attention import cache_writes, is_less, is_state
 
 SPLIT = (0, 2, 1, 3)
 """Permutation between [batch, rows, heads, size] and [batch, heads, rows, size]."""
 TYPES = ("float32",)
 """Data types for which ONNX Runtime's operators are exact enough."""
+ROTATED_MULTIPLE = 16
+"""GroupQueryAttention rotates heads whose size is a multiple of this number."""
 
 
 def attention(e: Emitter, node: Node, *operands: Tensor | None) -> Tensor | list[Tensor]:
@@ -39,9 +41,10 @@ def rotary_embedding(
     e: Emitter, node: Node, x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None
 ) -> Tensor | list[Tensor]:
     """Write RotaryEmbedding where there are positions, else the decomposition."""
-    if positions is None or x.data_type not in TYPES:
-        return lower_decomposed(e, node, (x, cos, sin, positions))
     whole, table = list(node.operands)[:2]
+    is_short = is_less(table.shape[0], whole.shape[2])  # RotaryEmbedding refuses such tables
+    if positions is None or is_short or x.data_type not in TYPES:
+        return lower_decomposed(e, node, (x, cos, sin, positions))
     heads, pairs = whole.shape[1], table.shape[1]
     part = {} if 2 * pairs == whole.shape[3] else {"rotary_embedding_dim": 2 * pairs}
     interleaved = int(node.attrs["interleaved"])
@@ -317,8 +320,11 @@ class _Cached(_MultiHead):
             return []
         if first.attrs["interleaved"] != second.attrs["interleaved"] or first.inputs[3] is None:
             return []
-        whole, table, *_ = first.operands
-        return [first, second] if 2 * table.shape[1] == whole.shape[3] else []
+        (whole, table, *_), (cache, *_) = first.operands, self._writes[0].operands
+        size = whole.shape[3]
+        fits = 2 * table.shape[1] == size and size % ROTATED_MULTIPLE == 0
+        is_short = is_less(table.shape[0], cache.shape[2])
+        return [first, second] if fits and not is_short else []
 
 
 def _cached(graph: Graph, node: Node) -> _Cached | None:
@@ -329,6 +335,8 @@ def _cached(graph: Graph, node: Node) -> _Cached | None:
     query, _, value, *_ = node.operands
     if query.data_type not in TYPES or query.shape[3] != value.shape[3]:
         return None
+    if is_less(next(writes[0].operands).shape[2], query.shape[2]):
+        return None  # GroupQueryAttention refuses more new rows than the cache has
     # Else rows that are not in use would be lost.
     are_states = (is_state(graph, w) or w.output not in graph.results for w in writes)
     return _Cached(graph, node, writes) if all(are_states) else None
