@@ -171,6 +171,8 @@ def test_ids_that_are_none(decoder: MLDecoder, ids: Any, message: str) -> None:
         {"seed": -1},
         {"max_tokens": -1},
         {"stop": ["a"]},
+        {"stop": True},
+        {"stop": [True]},
         {"logits": 3},
     ],
 )

@@ -371,24 +371,24 @@ class MLDecoder(Unpicklable, Suggesting):
         most = room
         if max_tokens is not None:
             most = min(room, convert.unsigned(max_tokens, "option 'max_tokens'"))
-        ends = [stop] if isinstance(stop, (int, np.integer)) else convert_stop(stop)
+        ends = convert_stop(stop)
         turn = TimelineTurn(self._session, points(sync), "a generation of an MLDecoder")
-        return _Client(self._scheduler, prompt, most, frozenset(map(int, ends)), sampler, turn)
+        return _Client(self._scheduler, prompt, most, frozenset(ends), sampler, turn)
 
 
 def convert_stop(stop: Any) -> list[int]:
-    """Return the tokens that end a text.
+    """Return the tokens that end a text, of an integer or several.
 
     Raises:
         ValidationError: They are no integers.
     """
     try:
-        tokens = list(stop)
+        tokens: list[Any] = [stop] if isinstance(stop, (int, np.integer)) else list(stop)
     except Exception:  # the object's own methods may raise any type
         tokens = [None]
-    if not all(isinstance(token, (int, np.integer)) for token in tokens):
+    if any(isinstance(one, bool) or not isinstance(one, (int, np.integer)) for one in tokens):
         raise ValidationError(f"option 'stop': got {shown(stop)}, expected token ids")
-    return tokens
+    return [int(token) for token in tokens]
 
 
 class _Client:
