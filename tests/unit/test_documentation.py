@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import inspect
 import re
 import runpy
+import tomllib
 import typing
 from pathlib import Path
 from typing import Literal
+
+import pytest
 
 import webnn_py
 from webnn_py import MLGraphBuilder
@@ -15,6 +20,10 @@ from webnn_py.ops.declare import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 REFERENCE: dict[str, str] = runpy.run_path(str(ROOT / "scripts/mkdocs_hooks.py"))["reference"]()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+PACKAGES = importlib.metadata.packages_distributions()
+"""Names of the installed packages that hold a module; wgpu brings rendercanvas."""
 
 
 def test_the_reference_has_all_that_is_public_and_nothing_else() -> None:
@@ -92,10 +101,50 @@ def test_no_setting_of_the_pages_stands_twice() -> None:
         seen[depth].add(found[3])
 
 
-def test_the_page_of_samples_lists_all_of_them() -> None:
+def needs_of_samples() -> dict[str, str]:
+    """Return what the page of samples says that each needs besides the extra `samples`."""
     page = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(\w+\.py)` \|", page, re.MULTILINE)
+    return dict(re.findall(r"^\| `(\w+\.py)` \|.*\|([^|]*)\|$", page, re.MULTILINE))
+
+
+def test_the_page_of_samples_lists_all_of_them() -> None:
     samples = (ROOT / "samples").glob("*.py")
-    assert sorted(listed) == sorted(
+    assert sorted(needs_of_samples()) == sorted(
         path.name for path in samples if "__main__" in path.read_text(encoding="utf-8")
     )
+
+
+def packages_of_extra(extra: str) -> set[str]:
+    """Return the packages that an extra names, those of the extras that it names included."""
+    found: set[str] = set()
+    for name, extras in re.findall(r"^([\w-]+)(?:\[([\w,]+)\])?", "\n".join(EXTRAS[extra]), re.M):
+        others = extras.split(",") if name == "webnn-py" else ()
+        found |= {name}.union(*map(packages_of_extra, others))
+    return found
+
+
+def packages_of_sample(path: Path) -> set[str]:
+    """Return the installed packages that a sample and the samples that it imports use."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for package, *rest in (module.split(".") for module in modules):
+            other = path.with_name(f"{rest[0]}.py") if package == "samples" else path
+            if other != path and other.exists():
+                found |= packages_of_sample(other)
+            found.update(PACKAGES.get(package, ()))
+    return found
+
+
+@pytest.mark.parametrize("name", needs_of_samples())
+def test_the_page_of_samples_says_what_each_needs(name: str) -> None:
+    needs = needs_of_samples()[name]
+    installed = {"webnn-py", "numpy", "wgpu", "rendercanvas", *re.findall(r"[\w-]+", needs)}
+    for extra in ("samples", *re.findall(r"`(\w+)`", needs)):
+        installed |= packages_of_extra(extra)
+    assert packages_of_sample(ROOT / "samples" / name) <= installed
