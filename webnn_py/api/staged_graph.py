@@ -92,9 +92,9 @@ class StagedGraph(MLGraph):
     def _compiled(self) -> CompiledGraph:
         """Refuse all that needs a graph whose sizes are known before it runs."""
         raise NotSupportedError(
-            f"this graph computes {', '.join(sorted(self._names))}, which decide the sizes of"
-            " other tensors; only MLExecution.compute and MLAwaitedExecution.compute run it, and it"
-            " cannot be saved"
+            f"contents decide the sizes {', '.join(sorted(self._names))} of this graph: it runs by"
+            " MLExecution.compute and MLAwaitedExecution.compute only, and cannot be saved or"
+            " profiled"
         )
 
     def steps(self, inputs: Any, outputs: Any) -> Steps:

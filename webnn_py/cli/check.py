@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({"model": str(options.model), "devices": [asdict(each) for each in verdicts]})
     else:
         rows = [(each.device, each.answer, _shown(each.engines)) for each in verdicts]
-        print_table(options.model.name, ("device", "", "nodes"), rows)
+        print_table(options.model.name, ("device", "result", "operators by engine"), rows)
         for each in verdicts:
             if each.reasons:
                 print("\n  ".join([f"{each.device}:", *map(printable, each.reasons)]))

@@ -18,7 +18,7 @@ from webnn_py.cli.models import (
 )
 from webnn_py.cli.printing import print_json
 from webnn_py.cli.progress import Progress
-from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.storage.archive import replacing
 
 
@@ -37,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
         raise NotSupportedError(
             f"{options.output}: its ending says the format, one of {', '.join(WRITERS)}"
         )
+    if options.output.exists() and options.output.samefile(options.model):
+        raise ValidationError(f"{options.output} is the model itself: name another file")
     with open_context("cpu", "reference") as context:
         loaded = load(options, context)
         with Progress(f"writing {options.output.name}"):

@@ -10,6 +10,7 @@ from typing import Any
 
 from webnn_py._version import __version__
 from webnn_py.cli.printing import print_facts, print_json
+from webnn_py.core.errors import MLError
 from webnn_py.engines.registry import default_engine, installed_engines
 
 GPU_LIBRARIES = {"webgpu": "wgpu", "dawn": "wgpudawn"}
@@ -22,7 +23,6 @@ LIMITS = (
     "max-compute-workgroup-storage-size",
     "max-compute-invocations-per-workgroup",
 )
-NO_GPU = "none: a NotSupportedError"
 
 
 def version_of(module: str) -> str | None:
@@ -72,13 +72,31 @@ def gpu(
     return None if adapter is None else f"{adapter.info['device']} ({adapter.info['backend_type']})"
 
 
+def _gpu_or_reason(power_preference: str = "default", engine: str = "webgpu") -> str:
+    if version_of(GPU_LIBRARIES[engine]) is None:
+        return f"none: {_why_no_gpu(engine)}"
+    return gpu(power_preference, engine=engine) or "none: no adapter that can be used"
+
+
+def _why_no_gpu(engine: str) -> str:
+    if version_of("wgpu") is None:
+        return "wgpu cannot be imported"
+    from webnn_py.engines.webgpu.runtime.devices.adapters import request_device
+
+    try:
+        request_device(engine=engine)
+    except (MLError, OSError) as error:
+        return str(error)
+    return "there was no adapter a moment ago"
+
+
 def contexts() -> dict[str, str]:
     """Return the device or engine that each kind of context would use."""
     return {
         'device_type="cpu"': f"engine {default_engine()}, on the CPU",
-        'device_type="gpu"': gpu() or NO_GPU,
-        'device_type="gpu", power_preference="low-power"': gpu("low-power") or NO_GPU,
-        'device_type="gpu", engine="dawn"': gpu(engine="dawn") or NO_GPU,
+        'device_type="gpu"': _gpu_or_reason(),
+        'device_type="gpu", power_preference="low-power"': _gpu_or_reason("low-power"),
+        'device_type="gpu", engine="dawn"': _gpu_or_reason(engine="dawn"),
         "accelerated=True": gpu(hardware=True) or "no hardware GPU: the CPU",
     }
 
@@ -123,5 +141,5 @@ def run(options: argparse.Namespace) -> int:
     for number, adapter in enumerate(listed):
         print_facts(f"adapter {number}", adapter)
     if not set(GPU_LIBRARIES) & set(groups["engines"]):
-        print("No GPU adapter found that can be used: CPU contexts work, GPU contexts do not.")
+        print(f"CPU contexts work, GPU contexts do not: {_why_no_gpu('webgpu')}")
     return 0

@@ -63,7 +63,7 @@ def _inspect_program(options: argparse.Namespace) -> int:
         )
         for each in arguments
     ]
-    print_table(f"arguments of {options.model.name}", ("name", "", "access", "required"), rows)
+    print_table(f"arguments of {options.model.name}", ("name", "type", "access", "required"), rows)
     print(printable_lines(listing))
     return 0
 

@@ -19,11 +19,11 @@ from webnn_py.core.errors import MLError
 from webnn_py.core.messages import printable_lines
 
 COMMANDS = {
-    "info": "engines, adapters, and what they can do",
-    "run": "run a model, time it",
-    "inspect": "a model's operators, sizes and kernels, as tables or a page with its picture",
-    "check": "which of a model's nodes are not supported, on which device",
-    "tune": 'measure which CPU engine runs a model fastest, for engine="fastest"',
+    "info": "list engines and GPUs",
+    "run": "run a model, show its outputs, time it",
+    "inspect": "show a model's operators, sizes and kernels, as tables or a page with its picture",
+    "check": "list a model's nodes that are not supported, on each device",
+    "tune": 'measure which CPU engine is fastest, for engine="fastest", or which tiles on a GPU',
     "convert": "write a model as another file",
 }
 """Commands with descriptions. Module `webnn_py.cli.NAME` has `add_options` and `run`."""
@@ -168,6 +168,9 @@ def _run(arguments: Sequence[str]) -> int:
         command.add_argument("--json", action="store_true", help="print JSON")
         if arguments[:1] == [name]:  # importing the other commands would take time
             _module(name).add_options(command)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return FAILED
     options = parser.parse_args(arguments)
     status: int = _module(options.command).run(options)
     return status

@@ -39,13 +39,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     except ImportError:
         _print_plain(title, columns, cells, right)
         return
-    table = Table(title=escape(title), title_justify="left", show_header=any(columns))
+    table = Table(show_header=any(columns))
     for name, flush in zip(columns, right, strict=True):
         table.add_column(escape(name), justify="right" if flush else "left")
     for row in cells:
         table.add_row(*map(escape, row))
     console = Console(width=None if sys.stdout.isatty() else PIPED_TABLE_COLUMNS)
     with console.capture() as captured:  # rich's own writing ends the process with the pipe
+        console.print(f"[italic]{escape(title)}[/]")  # rich would wrap it to the table's width
         console.print(table)
     print(captured.get(), end="")
 

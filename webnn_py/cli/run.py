@@ -216,7 +216,7 @@ def _print(report: Mapping[str, Any]) -> None:
         values = [format_value(facts.get(key, "")) for key in STATISTICS]
         head = ", ".join(map(format_value, facts.get("first", ())))
         rows.append((name, f"{facts['data_type']}{format_shape(facts['shape'])}", *values, head))
-    print_table("outputs", ("name", "", *STATISTICS, "first elements"), rows)
+    print_table("outputs", ("name", "type", *STATISTICS, "first elements"), rows)
     for name, best in report.get("classes", {}).items():
         pairs = [(each["label"], f"{each['score']:.4g}") for each in best]
         print_table(f"{name}: best classes", ("class", "score"), pairs)

@@ -112,6 +112,9 @@ def _print(name: str, device: str, found: Tuning) -> None:
         for each in sorted(found.found, key=lambda each: each.after - each.before)
     ]
     columns = ("operator and operands", "alike", "before", "after", "tile")
+    if not rows:
+        print(f"{name} has no products or convolutions to tune")
+        return
     print_table(f"products and convolutions of {name}", columns, rows)
     facts = {
         "device": device,

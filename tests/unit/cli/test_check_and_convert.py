@@ -97,6 +97,14 @@ def test_what_is_written_computes_the_same(
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
+def test_a_model_is_not_written_over_itself(
+    network: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(network).read_bytes()
+    assert "is the model itself" in refused(capsys, "convert", network, network)
+    assert Path(network).read_bytes() == before
+
+
 def test_a_program_is_written_of_known_sizes(
     doubling: str, gpu: MLContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

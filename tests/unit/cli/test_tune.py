@@ -80,6 +80,13 @@ def test_tiles_are_tuned_on_gpus(
     assert f"tuned: {found['kernels'][0]['tile']}" in capsys.readouterr().out
 
 
+def test_no_table_is_printed_where_no_tile_is_tuned(
+    doubling: str, gpu: MLContext, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", doubling, "--device", "gpu", "--shape", "batch=3"]) == 0
+    assert "no products or convolutions to tune" in capsys.readouterr().out
+
+
 def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
     network: str,
     gpu: MLContext,
