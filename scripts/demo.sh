@@ -6,7 +6,7 @@ PICTURE=out/render_pipeline.png
 
 sample() {
   say
-  say "== $*"
+  say "== python $*"
   "$VENV/bin/python" "$@"
 }
 
