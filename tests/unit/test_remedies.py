@@ -47,6 +47,10 @@ MISTAKES: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         lambda b, t: b.relu(b.split(t.v, 3, axis=1)),
         r"a list of 3, as split makes them: take one of it by its index$",
     ),
+    "shape first": (
+        lambda b, t: b.input("z", [2, 3], "float32"),
+        "the data type comes before the shape$",
+    ),
     "outputs": (lambda b, t: b.build_sync(b.relu(t.v)), r'name it: \{"name": operand\}$'),
     "list of outputs": (
         lambda b, t: b.build_sync({"y": b.split(t.v, 2)}),

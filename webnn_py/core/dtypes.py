@@ -104,6 +104,8 @@ def from_numpy(
 
 def _meant(name: object) -> str:
     """Return a hint which data type was meant, by NumPy's, PyTorch's or similar names."""
+    if isinstance(name, (list, tuple)):
+        return "; the data type comes before the shape"
     try:
         key = np.dtype(name).name if not isinstance(name, str) else name  # type: ignore[call-overload]
     except Exception:  # no type of NumPy's, or an error of its own methods
