@@ -21,7 +21,7 @@ from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes import LOOPS, MATRICES, TILES
+from webnn_py.passes import LOOPS, TILES
 
 
 def session_of(context: MLContext) -> Session:
@@ -43,8 +43,8 @@ def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
     with ml.create_context_sync(device) as context:
         engine = engine_of(context)
         features = engine.gpu.features = dataclasses.replace(engine.gpu.features, **changes)
-        hardware = TILES if features.f16_matrix is None else MATRICES
-        engine.passes = hardware if features.kind == "gpu" else LOOPS
+        engine.has_tensor_cores = features.f16_matrix is not None
+        engine.passes = TILES if features.kind == "gpu" else LOOPS
         yield context
 
 

@@ -184,6 +184,7 @@ def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
         derive=kept,
         threads=threads,
         leaves_states=engine.leaves_states,
+        has_tensor_cores=engine.has_tensor_cores,
     )
 
 

@@ -491,6 +491,7 @@ class Engine(ABC):
             constants are seldom read after the build.
         widen_limit: Most bytes by which a constant may grow that a build widens to floats.
         accelerated: Whether it runs on a hardware GPU.
+        has_tensor_cores: Whether its device has instructions that multiply matrices of float16.
         device: The device whose resources it accepts, if it has one.
     """
 
@@ -502,6 +503,7 @@ class Engine(ABC):
     has_own_weights: bool = False
     widen_limit: int = 0
     accelerated: bool = False
+    has_tensor_cores: bool = False
     device: Any = None
 
     def limits(self) -> EngineLimits:

@@ -13,7 +13,6 @@ from webnn_py.passes.halve_float32 import multiply_by_halves
 from webnn_py.passes.pipeline import (
     BLOCKS,
     LOOPS,
-    MATRICES,
     PIPELINE,
     PRODUCTS,
     TILES,
@@ -31,7 +30,6 @@ from webnn_py.passes.shape_generic_passes import OpenPasses
 __all__ = [
     "BLOCKS",
     "LOOPS",
-    "MATRICES",
     "PIPELINE",
     "PRODUCTS",
     "TILES",

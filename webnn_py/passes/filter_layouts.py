@@ -27,7 +27,7 @@ MIN_ROWS = 16
 """Least rows of a product for which the layout pays; with fewer, a kernel reads the matrix once."""
 
 MAX_SMALL_PRODUCT = 1 << 21
-"""Elements of a product up to which tiles of matrices are small and deep.
+"""Elements of a product up to which tiles of tensor cores are small and deep.
 
 Large tiles step along k by 32 elements, and read lines of columns 5 to 11 % faster. 128 of them, of
 128 x 128 elements, occupy a large GPU.
@@ -94,20 +94,14 @@ def laid_out(array: Array, layout: str) -> Array:
 
 
 def transpose_float16_matrices(graph: Graph, target: Target) -> Graph:
-    """Store constant float16 matrices transposed, so that the dimension of the sum is last."""
-    return _transposed(graph, target, math.inf)
+    """Store constant float16 matrices transposed, so that the dimension of the sum is last.
 
-
-def transpose_matrices_of_small_products(graph: Graph, target: Target) -> Graph:
-    """Do the same for devices with tensor cores, except for products of large tiles."""
-    return _transposed(graph, target, MAX_SMALL_PRODUCT)
-
-
-def _transposed(graph: Graph, target: Target, most: float) -> Graph:
-    """Store the constant float16 matrices of products of at most `most` elements transposed."""
+    For tensor cores, matrices of products above MAX_SMALL_PRODUCT stay as they are.
+    """
+    max_product = MAX_SMALL_PRODUCT if target.has_tensor_cores else math.inf
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        array = _matrix(graph, node, most)
+        array = _matrix(graph, node, max_product)
         if array is None:
             return None
         a, b = node.operands
@@ -120,7 +114,7 @@ def _transposed(graph: Graph, target: Target, most: float) -> Graph:
     return Rewriter(graph).run(rule)
 
 
-def _matrix(graph: Graph, node: Node, most: float) -> Array | None:
+def _matrix(graph: Graph, node: Node, max_product: float) -> Array | None:
     """Return the constant float16 matrix of a product that should be stored transposed."""
     if node.op != "matmul":
         return None
@@ -128,7 +122,7 @@ def _matrix(graph: Graph, node: Node, most: float) -> Array | None:
     rows = a.shape[:-1]
     if any(map(is_dimension, rows)) or math.prod(rows) < MIN_ROWS:
         return None
-    if b.rank == 2 and b.shape[1] % FLOAT16_VECTOR == 0 and node.output.size > most:
+    if b.rank == 2 and b.shape[1] % FLOAT16_VECTOR == 0 and node.output.size > max_product:
         return None
     pairs = b.data_type == "float16" and b.rank == 2 and b.shape[0] % FLOAT16_VECTOR == 0
     return graph.constants.get(b) if pairs else None

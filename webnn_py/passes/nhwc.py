@@ -45,23 +45,8 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
 
     The graph stays unchanged if a convolution's channels are not a multiple of four, because its
     kernel would load them one by one. It also stays unchanged if the pass would add as many
-    transposes as the graph has convolutions.
-    """
-    return _interleaved(graph, target, MEAN_COST)
-
-
-def to_nhwc_for_matrices(graph: Graph, target: Target) -> Graph:
-    """Do the same for tensor cores, where convolutions gain more than groups of channels lose."""
-    return _interleaved(graph, target, 0)
-
-
-def _interleaved(graph: Graph, target: Target, group_cost: int) -> Graph:
-    """Return the graph in NHWC, or the same graph if that does not pay.
-
-    Args:
-        graph: The graph.
-        target: The engine.
-        group_cost: What groups of channels cost in float32, in transposes.
+    transposes as the graph has convolutions. Means of channels, or of their groups, count as
+    MEAN_COST transposes; for tensor cores, groups count nothing, as convolutions gain more.
     """
     convolutions = [node for node in graph.nodes if node.op in ("conv2d", "conv2d_integer")]
     if not convolutions or not all(map(_is_in_fours, convolutions)):
@@ -126,7 +111,8 @@ def _interleaved(graph: Graph, target: Target, group_cost: int) -> Graph:
     cost = _count_transposes(result) - _count_transposes(graph)
     if any(node.output.data_type == "float32" for node in convolutions):
         cost += MEAN_COST * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
-        cost += group_cost * sum(map(grouped.starts_at, graph.nodes))
+        if not target.has_tensor_cores:
+            cost += MEAN_COST * sum(map(grouped.starts_at, graph.nodes))
     return result if cost < len(convolutions) else graph
 
 

@@ -18,17 +18,13 @@ from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
-from webnn_py.passes.filter_layouts import (
-    lay_out_filters,
-    transpose_float16_matrices,
-    transpose_matrices_of_small_products,
-)
+from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_matrices
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.hard_swishes import fuse_hard_swish
 from webnn_py.passes.integer_products import multiply_integers
 from webnn_py.passes.multiply_rows import multiply_rows
-from webnn_py.passes.nhwc import to_nhwc, to_nhwc_for_matrices
+from webnn_py.passes.nhwc import to_nhwc
 from webnn_py.passes.pool_before_concat import pool_before_concat
 from webnn_py.passes.pool_channels import pool_channels
 from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
@@ -90,16 +86,6 @@ TILES: tuple[Pass, ...] = (
     transpose_float16_matrices,
 )
 """The passes for hardware GPUs, whose kernels multiply tiles in shared memory."""
-
-MATRICES: tuple[Pass, ...] = (
-    *PIPELINE,
-    sink_into_concat,
-    convolve_transposed,
-    to_nhwc_for_matrices,
-    lay_out_filters,
-    transpose_matrices_of_small_products,
-)
-"""The passes for GPUs that multiply matrices of float16 (tensor cores)."""
 
 SIZE_INDEPENDENT_PASSES = frozenset(
     {
@@ -179,7 +165,6 @@ def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
 __all__ = [
     "BLOCKS",
     "LOOPS",
-    "MATRICES",
     "PIPELINE",
     "PRODUCTS",
     "TILES",

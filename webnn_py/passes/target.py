@@ -25,6 +25,7 @@ class Target:
         derive: Computes constants from constants, or returns them from a cache.
         threads: Most threads for such computations.
         leaves_states: Whether another engine writes rows into states, in place.
+        has_tensor_cores: Whether its device has instructions that multiply matrices of float16.
     """
 
     has_kernel: Callable[[Node], bool]
@@ -34,3 +35,4 @@ class Target:
     derive: Derive = derive_anew
     threads: int = 1
     leaves_states: bool = False
+    has_tensor_cores: bool = False

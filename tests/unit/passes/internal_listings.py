@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from textwrap import dedent
 
@@ -15,6 +16,7 @@ from webnn_py.passes import Target
 from webnn_py.passes.pipeline import Pass, verify_types
 
 TARGET = Target(lambda node: True, evaluate)
+TENSOR_CORES = dataclasses.replace(TARGET, has_tensor_cores=True)
 
 Record = Callable[[MLGraphBuilder, MLOperand], MLOperand]
 
@@ -32,9 +34,9 @@ def nodes(graph: Graph) -> list[str]:
     return [line.strip() for line in str(graph).splitlines() if " = " in line and "(" in line]
 
 
-def after(stage: Pass, graph: Graph) -> Graph:
+def after(stage: Pass, graph: Graph, target: Target = TARGET) -> Graph:
     """The graph after a pass."""
-    made = stage(graph, TARGET)
+    made = stage(graph, target)
     verify_types(made)
     return made
 

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.passes.internal_listings import after, assert_keeps, recorded, results
+from tests.unit.passes.internal_listings import TENSOR_CORES, after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes.filter_layouts import (
     MAX_SMALL_PRODUCT,
     lay_out_filters,
     transpose_float16_matrices,
-    transpose_matrices_of_small_products,
 )
 
 SHAPE = (2, 6, 5, 4)
@@ -83,7 +82,7 @@ def test_matrices_of_large_products_stay_for_tensor_cores(columns: int, stays: b
         return b.matmul(b.cast(x, "float16"), _halves(b, 8, columns))
 
     graph = recorded(product, (MAX_SMALL_PRODUCT // 64 + 1, 8))
-    made = after(transpose_matrices_of_small_products, graph)
+    made = after(transpose_float16_matrices, graph, TENSOR_CORES)
     assert (made is graph) == stays
 
 

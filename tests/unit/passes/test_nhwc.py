@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tests.unit.passes.internal_listings import (
+    TARGET,
+    TENSOR_CORES,
     Record,
     after,
     assert_keeps,
@@ -16,8 +18,8 @@ from tests.unit.passes.internal_listings import (
 )
 from tests.unit.passes.test_blocks import means
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.nhwc import to_nhwc, to_nhwc_for_matrices
-from webnn_py.passes.pipeline import Pass
+from webnn_py.passes import Target
+from webnn_py.passes.nhwc import to_nhwc
 
 SHAPE = (2, 4, 6, 8)
 
@@ -159,14 +161,12 @@ def test_groups_that_others_read_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data_type", "stage", "moves"),
-    [
-        ("float16", to_nhwc, True),
-        ("float32", to_nhwc, False),
-        ("float32", to_nhwc_for_matrices, True),
-    ],
+    ("data_type", "target", "moves"),
+    [("float16", TARGET, True), ("float32", TARGET, False), ("float32", TENSOR_CORES, True)],
 )
-def test_groups_move_where_halves_are_multiplied(data_type: str, stage: Pass, moves: bool) -> None:
+def test_groups_move_where_halves_are_multiplied(
+    data_type: str, target: Target, moves: bool
+) -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         for _ in range(3):
             x = b.conv2d(x, b.constant(tensor(4, 4, 1, 1, data_type=data_type)))
@@ -174,7 +174,9 @@ def test_groups_move_where_halves_are_multiplied(data_type: str, stage: Pass, mo
         return x
 
     graph = recorded(body, SHAPE, data_type)
-    layouts = {n.attrs["input_layout"] for n in after(stage, graph).nodes if n.op == "conv2d"}
+    layouts = {
+        n.attrs["input_layout"] for n in after(to_nhwc, graph, target).nodes if n.op == "conv2d"
+    }
     assert layouts == {"nhwc" if moves else "nchw"}
 
 

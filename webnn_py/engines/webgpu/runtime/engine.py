@@ -41,7 +41,6 @@ from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import (
     LOOPS,
-    MATRICES,
     TILES,
     multiply_by_halves,
     multiply_integers,
@@ -65,14 +64,12 @@ class WebGPUEngine(DeviceEngine):
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
-        passes = LOOPS
-        if gpu.hardware:
-            passes = TILES if gpu.features.f16_matrix is None else MATRICES
+        self.has_tensor_cores = gpu.features.f16_matrix is not None
+        passes = TILES if gpu.hardware else LOOPS
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
         if gpu.features.i8_matrix is not None:
             self.passes = (multiply_integers, *self.passes)
-        has_matrices = gpu.features.f16_matrix is not None
-        if has_matrices and gpu.features.float32_precision == "medium":
+        if self.has_tensor_cores and gpu.features.float32_precision == "medium":
             self.passes += (multiply_by_halves,)
         # Set by `queue`, which a context calls first.
         self._queue: DeviceQueue
