@@ -51,35 +51,79 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
     convolutions = [node for node in graph.nodes if node.op in ("conv2d", "conv2d_integer")]
     if not convolutions or not all(map(_is_in_fours, convolutions)):
         return graph
-    images: dict[Value, MLOperand] = {}
-    moved: set[Value] = set()
-    grouped = ChannelGroups(graph)
+    images = _Images(graph)
+    result = cancel_transposes(simplify(Rewriter(graph).run(images.rule), target), target)
+    cost = _count_transposes(result) - _count_transposes(graph)
+    if any(node.output.data_type == "float32" for node in convolutions):
+        cost += MEAN_COST * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
+        if not target.has_tensor_cores:
+            cost += MEAN_COST * sum(map(images.groups.starts_at, graph.nodes))
+    return result if cost < len(convolutions) else graph
 
-    def interleaved(rewriter: Rewriter, value: Value) -> MLOperand:
-        if value not in images:
-            images[value] = rewriter.transpose(rewriter.map[value], permutation=TO_NHWC)
-        return images[value]
 
-    def image_of(rewriter: Rewriter, node: Node) -> MLOperand | None:
+class _Images:
+    """The images of a graph in NHWC.
+
+    Args:
+        graph: The graph.
+
+    Attributes:
+        groups: Its normalizations of groups of channels.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.groups = ChannelGroups(graph)
+        self._graph = graph
+        self._images: dict[Value, MLOperand] = {}
+        self._moved: set[Value] = set()
+
+    def rule(self, rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        """Compute a node in NHWC, with transposes around it; return None if it stays as it is."""
+        source = next(node.operands, None)
+        if source in self._moved:
+            if _is_image_in_rows(node):
+                batch, channels, pixels = node.output.shape
+                image = self._image(rewriter, source)
+                rows = rewriter.reshape(image, new_shape=(batch, pixels, channels))
+                return [rewriter.transpose(rows, permutation=SWAPPED)]
+            if _splits_channels(node):
+                image = self._image(rewriter, source)
+                parts = rewriter.apply_again(node, None, input=image, axis=3)
+                self._moved.update(node.outputs)
+                return [rewriter.transpose(part, permutation=TO_NCHW) for part in parts]
+        made = self._made_by(rewriter, node)
+        follows = is_movable(self._graph, node) and not self._moved.isdisjoint(node.operands)
+        if made is not None or follows:
+            self._moved.update(node.outputs)
+        return None if made is None else [rewriter.transpose(made, permutation=TO_NCHW)]
+
+    def _image(self, rewriter: Rewriter, value: Value) -> MLOperand:
+        """Return an image in NHWC."""
+        if value not in self._images:
+            self._images[value] = rewriter.transpose(rewriter.map[value], permutation=TO_NHWC)
+        return self._images[value]
+
+    def _made_by(self, rewriter: Rewriter, node: Node) -> MLOperand | None:
         """Return the image that a node makes, in NHWC; None if it should stay as it is."""
-        shuffled = _match_shuffle(graph, node)
+        shuffled = _match_shuffle(self._graph, node)
         if shuffled is not None:
             value, groups = shuffled
             batch, channels, height, width = value.shape
             parts = (batch, height, width, groups, channels // groups)
-            made = rewriter.reshape(interleaved(rewriter, value), new_shape=parts)
+            made = rewriter.reshape(self._image(rewriter, value), new_shape=parts)
             made = rewriter.transpose(made, permutation=(0, 1, 2, 4, 3))
             return rewriter.reshape(made, new_shape=(batch, height, width, channels))
-        means = means_of_channels(graph, node)
+        means = means_of_channels(self._graph, node)
         if means is not None:
-            return _pool_rows(rewriter, interleaved(rewriter, means.source), means)
-        if grouped.starts_at(node):
+            return _pool_rows(rewriter, self._image(rewriter, means.source), means)
+        if self.groups.starts_at(node):
             (source,) = node.operands
-            grouped.start(rewriter, node, interleaved(rewriter, source), source in moved)
+            image = self._image(rewriter, source)
+            self.groups.start(rewriter, node, image, source in self._moved)
             return None
-        if (normalized := grouped.move(rewriter, node)) is not None:
+        if (normalized := self.groups.move(rewriter, node)) is not None:
             return normalized
-        if _is_image_from_pixels(graph, node):
+        if _is_image_from_pixels(self._graph, node):
             batch, channels, height, width = node.output.shape
             rows = rewriter.transpose(rewriter.map[next(node.operands)], permutation=SWAPPED)
             return rewriter.reshape(rows, new_shape=(batch, height, width, channels))
@@ -88,32 +132,8 @@ def to_nhwc(graph: Graph, target: Target) -> Graph:
             return None
         data = node.inputs[0]
         assert data is not None
-        image = interleaved(rewriter, data)  # pass it by name: the filter may be the same value
+        image = self._image(rewriter, data)  # pass it by name: the filter may be the same value
         return rewriter.apply_again(node, None, input=image, **options)[0]
-
-    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if _is_image_in_rows(node) and next(node.operands) in moved:
-            batch, channels, pixels = node.output.shape
-            image = interleaved(rewriter, next(node.operands))
-            rows = rewriter.reshape(image, new_shape=(batch, pixels, channels))
-            return [rewriter.transpose(rows, permutation=SWAPPED)]
-        if _splits_channels(node) and next(node.operands) in moved:
-            image = interleaved(rewriter, next(node.operands))
-            parts = rewriter.apply_again(node, None, input=image, axis=3)
-            moved.update(node.outputs)
-            return [rewriter.transpose(part, permutation=TO_NCHW) for part in parts]
-        made = image_of(rewriter, node)
-        if made is not None or (is_movable(graph, node) and not moved.isdisjoint(node.operands)):
-            moved.update(node.outputs)
-        return None if made is None else [rewriter.transpose(made, permutation=TO_NCHW)]
-
-    result = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
-    cost = _count_transposes(result) - _count_transposes(graph)
-    if any(node.output.data_type == "float32" for node in convolutions):
-        cost += MEAN_COST * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
-        if not target.has_tensor_cores:
-            cost += MEAN_COST * sum(map(grouped.starts_at, graph.nodes))
-    return result if cost < len(convolutions) else graph
 
 
 def _pool_rows(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
