@@ -316,14 +316,35 @@ class Importer:
                     f"got {len(got)} {what}, expected at most {len(expected)}, as local function"
                     f" {operator_of(node)} has"
                 )
-        inner: Scope = dict.fromkeys(function.input)
-        inner.update(zip(function.input, inputs, strict=False))
-        names = [n if o else "" for n, o in zip(function.output, live.outputs, strict=False)]
         own = {**opsets, **imports_of(function.opset_import)}
-        nodes = function_bodies.bound(function, node)
-        self.nodes(nodes, inner, own, self.liveness.of(nodes, names)[0])
+        inner = self._inlined(function, live, inputs, own)
         where = f"the outputs of local function {operator_of(node)}"
-        return [self.lookup(inner, name, where) if name else None for name in names]
+        outputs = zip(function.output, live.outputs, strict=False)
+        return [self.lookup(inner, n, where) if n and is_read else None for n, is_read in outputs]
+
+    def _inlined(
+        self,
+        body: Any,
+        live: LiveNode,
+        inputs: Sequence[Any],
+        opsets: Mapping[str, int],
+        definition: Any = None,
+    ) -> Scope:
+        """Import the nodes of a function's body in a scope of its own, and return the scope.
+
+        Args:
+            body: The onnx.FunctionProto.
+            live: The node that it replaces.
+            inputs: The values of the node's inputs; None for those that it omits.
+            opsets: Versions of the body's operator sets by domain.
+            definition: The onnx.defs.OpSchema with default values of attributes, or None.
+        """
+        inner: Scope = dict.fromkeys(body.input)
+        inner.update(zip(body.input, inputs, strict=False))
+        nodes = function_bodies.bound(body, live.node, definition)
+        outputs = [n for n, o in zip(body.output, live.outputs, strict=False) if o]
+        self.nodes(nodes, inner, opsets, self.liveness.of(nodes, outputs)[0])
+        return inner
 
     def _behind_failures(
         self, live: LiveNode, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
@@ -403,6 +424,13 @@ class Importer:
             made = handle() if key is None else self._repeated.record(key, inputs, handle)
             if made is not None:
                 return made if isinstance(made, (tuple, list)) else [made]
+        return self._by_definition(live, inputs, opsets)
+
+    def _by_definition(
+        self, live: LiveNode, inputs: Sequence[Any], opsets: Mapping[str, int]
+    ) -> list[Any]:
+        """Import a node by the body that ONNX defines its operator with."""
+        node = live.node
         definition = schema.schema_of(node, opsets)
         body = function_bodies.body_of(node, inputs, definition, opsets)
         if body is None:
@@ -410,14 +438,8 @@ class Importer:
                 arrays = [one.known("its operands") for one in inputs]
                 self.emitter.afford(folding.MADE[node.op_type](arrays), "it")
             raise UnmappableError(reason_of(operator_of(node)))
-        inner: Scope = dict(zip(body.input, inputs, strict=False))
-        for name in body.input[len(inputs) :]:
-            inner[name] = None
-        nodes = function_bodies.bound(body, node, definition)
-        own = opsets_of(body.opset_import)
         before = len(self._failures)
-        names = [n if o else "" for n, o in zip(body.output, live.outputs, strict=False)]
-        self.nodes(nodes, inner, own, self.liveness.of(nodes, names)[0])
+        inner = self._inlined(body, live, inputs, opsets_of(body.opset_import), definition)
         results = [inner.get(name) for name in body.output]
         if len(self._failures) > before and any(map(_is_failed, results)):
             return [FAILED if r is None else r for r in results]
@@ -468,8 +490,8 @@ class Importer:
         graph: Any,
         scope: Scope,
         opsets: Mapping[str, int],
-        inputs: Sequence[Any] = (),
-        needed: Sequence[bool] | None = None,
+        inputs: Sequence[Any],
+        needed: Sequence[bool] | None,
     ) -> list[Any]:
         """Import a subgraph of a node, such as a branch or the body of a loop.
 
