@@ -126,30 +126,7 @@ def _convolved(
     return _permuted(result, "nchw", input_layout)
 
 
-@_by_samples
-def conv2d(
-    input: Array,
-    filter: Array,
-    bias: Array | None,
-    padding: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    input_layout: str,
-    filter_layout: str,
-) -> Array:
-    """Convolve the images that the decorator passes at once."""
-    return _convolved(
-        input,
-        filter,
-        bias,
-        padding,
-        strides,
-        dilations,
-        groups,
-        input_layout,
-        filter_layout,
-    )
+conv2d = _by_samples(_convolved)
 
 
 def conv2d_integer(
