@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from webnn_py import MLContext, MLError, MLGraph, MLProgram, MLTensor, ml
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.api.shape_specialization import Prepared
+from webnn_py.core.completion import Completion
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.open_dims import OpenSizes, evaluated, solve
 from webnn_py.ir import Descriptor, Graph, Value
@@ -48,6 +49,16 @@ def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
         yield context
 
 
+def run_on_worker(context: MLContext, work: Callable[[], Any]) -> Completion[Any]:
+    """Run work on a worker thread of a context, which begins in order of these calls."""
+    return session_of(context)._worker.run(work)
+
+
+def bindings_of(loaded: Any, values: Iterable[Value]) -> dict[Value, Any]:
+    """The bindings of a graph's intermediate values and constants on a device."""
+    return {value: loaded._groups.own[value] for value in values}
+
+
 def set_policy(context: MLContext, **changes: Any) -> None:
     """Change thresholds of a context's awaited runs: fields of `RunPolicy`, or `PoolPolicy`."""
     session = session_of(context)
@@ -60,7 +71,7 @@ def settle(context: MLContext) -> None:
     reader = engine_of(context).gpu.reader
     while not reader.idle:
         time.sleep(0)
-    session_of(context).run_on_worker(lambda: None).wait(10)
+    run_on_worker(context, lambda: None).wait(10)
     while not session_of(context).worker_is_idle:
         time.sleep(0)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.internals import engine_of, executable_of, session_of
+from tests.internals import engine_of, executable_of, run_on_worker, session_of
 from tests.threads import LONG
 from webnn_py import MLContext, MLGraph, Timeline
 from webnn_py.engines.webgpu.runtime import profiling
@@ -38,11 +38,12 @@ class Held:
             begun.set()
             assert self._let_go.wait(LONG)
 
-        session: Any = session_of(context)
         if thread == "reader":
             engine_of(context).gpu.reader.run(hold)
+        elif thread == "builder":
+            session_of(context).run_on_builder(hold)
         else:
-            (session.run_on_worker if thread == "worker" else session.run_on_builder)(hold)
+            run_on_worker(context, hold)
         assert begun.wait(LONG)
 
     def release(self) -> None:
@@ -56,7 +57,7 @@ def submit_lock(context: MLContext) -> Any:
 
 async def worked(context: MLContext) -> None:
     """Return when the worker has done what it was given before."""
-    await session_of(context).run_on_worker(lambda: None)
+    await run_on_worker(context, lambda: None)
 
 
 def fail(timeline: Timeline) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.backend.webgpu import WAITING
 from tests.graphs import awaited, build, normal
-from tests.internals import engine_of, executable_of
+from tests.internals import bindings_of, engine_of, executable_of
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
 from webnn_py.engines.webgpu.runtime.constants import SHARED_BUFFER_WEIGHT_BYTES
@@ -173,6 +173,6 @@ def _buffers(graph: MLGraph) -> tuple[set[int], set[int]]:
     found: tuple[set[int], set[int]] = set(), set()
     for value in loaded.compiled.constants:
         found[value.byte_length > SHARED_BUFFER_WEIGHT_BYTES].add(
-            id(loaded.places_of([value])[value].buffer)
+            id(bindings_of(loaded, [value])[value].buffer)
         )
     return found

@@ -25,7 +25,7 @@ from tests.backend.test_timelines import PASSES
 from tests.backend.texels import HEIGHT, WIDTH, copying, run, texture
 from tests.backend.webgpu import WEBGPU
 from tests.graphs import build, doubling, normal
-from tests.internals import engine_of, executable_of, prepared_sizes, storage_of
+from tests.internals import bindings_of, engine_of, executable_of, prepared_sizes, storage_of
 from tests.loops import Run
 from webnn_py import (
     ContextLostError,
@@ -466,7 +466,9 @@ def test_graphs_on_a_device_share_weights_and_no_intermediate_values(gpu: MLCont
     first, second = made(), made()
     one, other = (executable_of(graph).loaded for graph in (first, second))
     assert one.template is other.template
-    inner = [place.buffer for place in one.places_of(one.compiled.template.slots).values()]
-    theirs = [place.buffer for place in other.places_of(other.compiled.template.slots).values()]
+    inner, theirs = (
+        [place.buffer for place in bindings_of(loaded, loaded.compiled.template.slots).values()]
+        for loaded in (one, other)
+    )
     assert inner
     assert {id(buffer) for buffer in inner}.isdisjoint(map(id, theirs))

@@ -20,7 +20,15 @@ from tests.backend.test_run_policies import compute
 from tests.backend.test_submit_chunks import SIZE, chain, prepared
 from tests.backend.test_submit_chunks import X as SQUARE
 from tests.graphs import ONES, awaited, build, doubling, normal
-from tests.internals import engine_of, executable_of, prepared_for, session_of, set_policy, settle
+from tests.internals import (
+    engine_of,
+    executable_of,
+    prepared_for,
+    run_on_worker,
+    session_of,
+    set_policy,
+    settle,
+)
 from tests.loops import Run, pause, together, under_asyncio
 from webnn_py import (
     MLAwaitedExecution,
@@ -183,7 +191,7 @@ def test_none_is_submitted_before_what_was_called_before(
     async def main() -> None:
         tasks = []
         if before == "the worker's":
-            session_of(policed).run_on_worker(release.wait)
+            run_on_worker(policed, release.wait)
             call = MLAwaitedExecution(policed).compute(graph, {"x": x}, {"y": y})
             tasks.append(asyncio.ensure_future(call))
         elif before == "a dispatch":

@@ -11,7 +11,7 @@ import pytest
 
 from tests.backend.test_slices import frames
 from tests.graphs import awaited, normal
-from tests.internals import prepared_for
+from tests.internals import bindings_of, prepared_for
 from webnn_py import MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, MLTensor
 from webnn_py.engines.webgpu.runtime import device_template
 from webnn_py.engines.webgpu.runtime.devices.device import Device
@@ -146,7 +146,7 @@ def test_sizes_alike_share_their_weights(gpu: MLContext) -> None:
         awaited(graph, {"x": normal(1, length, WIDTH, seed=length)})
         executable = prepared_for(graph, length=length).executable
         assert isinstance(executable, WebGPUExecutable)
-        places.append(executable.loaded.places_of(executable.compiled.constants))
+        places.append(bindings_of(executable.loaded, executable.compiled.constants))
     assert places[1]
     assert places[1] == places[2] == places[3]
 
@@ -212,7 +212,7 @@ def buffers_of(graph: MLGraph, length: int) -> dict[int, int]:
     """Bytes of the buffers between its kernels."""
     executable = prepared_for(graph, length=length).executable
     assert isinstance(executable, WebGPUExecutable)
-    between = executable.loaded.places_of(executable.compiled.plan.slots)
+    between = bindings_of(executable.loaded, executable.compiled.plan.slots)
     return {id(place.buffer): place.buffer.size for place in between.values()}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import build, normal
-from tests.internals import session_of
+from tests.internals import run_on_worker
 from tests.threads import LONG
 from webnn_py import (
     MLAwaitedExecution,
@@ -226,7 +226,7 @@ def test_an_engines_threads_stand_back_after_a_long_run(
         found = libraries_threads() - before
         assert {niceness(thread) - niceness() for thread in found} == {expected}
         graph.destroy()
-        worker = session_of(context).run_on_worker(niceness).wait(LONG)
+        worker = run_on_worker(context, niceness).wait(LONG)
         assert worker == niceness() + (NICENESS_STEP if long else 0)
     assert niceness(os.getpid()) == niceness()
 
@@ -250,6 +250,6 @@ def test_threads_stand_back_before_a_run_that_will_be_long(monkeypatch: pytest.M
     given = {"x": normal(64, 64)}
     with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
         asyncio.run(main(context))
-        worker = session_of(context).run_on_worker(niceness).wait(LONG)
+        worker = run_on_worker(context, niceness).wait(LONG)
         assert worker == niceness() + NICENESS_STEP
     assert niceness(os.getpid()) == niceness()

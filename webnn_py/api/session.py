@@ -186,11 +186,6 @@ class Session:
         if self._forked:
             raise InvalidStateError(f"this MLContext {fork_guard.FORKED}")
 
-    def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
-        """Run `work` on a worker thread; work begins in submission order."""
-        self.check_alive()
-        return self._worker.run(work)
-
     def run_on_builder(
         self, work: Callable[[], T], cancellation: Cancellation | None = None
     ) -> Completion[T]:

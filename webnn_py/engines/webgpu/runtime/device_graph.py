@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from webnn_py.core.errors import OperationError
@@ -153,10 +153,6 @@ class LoadedGraph:
             for number, step in checkpoints(enumerate(self.template.steps))
             if not step.is_steady and groups.has(step)
         }
-
-    def places_of(self, values: Iterable[Value]) -> dict[Value, Binding]:
-        """Return the bindings of some of the graph's intermediate values and constants."""
-        return {value: self._groups.own[value] for value in values}
 
     def borrow_twin(self) -> LoadedGraph:
         """Return a twin of this graph with intermediate buffers of its own, until `return_twin`.
