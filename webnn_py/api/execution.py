@@ -160,7 +160,7 @@ class MLExecution(Unpicklable, Suggesting):
             done.set_result(None)
 
         fail = done.set_exception
-        operation = ordered_operation(given, work, fail, Cancellation(), memory=memory)
+        operation = ordered_operation(given, work, fail, Cancellation(), memory)
         self._session.queue.submit(operation)
         wait_in_order(done, operation)
 

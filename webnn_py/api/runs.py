@@ -106,7 +106,7 @@ def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:
         fail = run.done.set_exception
         memory = run.memory()
         _submit_others(session, given, ())
-        operation = ordered_operation(given, run.begin, fail, run.cancellation, memory=memory)
+        operation = ordered_operation(given, run.begin, fail, run.cancellation, memory)
         session.queue.submit(operation)
         try:
             wait_in_order(run.done, operation)
@@ -136,7 +136,7 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
     if given.on_tensors:
         _submit_others(session, given, waits)
     operation = ordered_operation(
-        given, run.begin, run.done.set_exception, run.cancellation, waits, memory
+        given, run.begin, run.done.set_exception, run.cancellation, memory, waits
     )
     queue.submit(operation)
     await _end(run, given, functools.partial(queue.withdraw, operation))
@@ -242,8 +242,8 @@ def ordered_operation(
     run: Run,
     fail: Callable[[BaseException], None],
     cancellation: Cancellation,
+    memory: Memory,
     sync: tuple[TimelinePoint, ...] = (),
-    memory: Memory = ((), ()),
 ) -> Operation:
     """Return the operation of a run, which stores its error in the tensors it should write.
 
@@ -252,8 +252,8 @@ def ordered_operation(
         run: Performs the run.
         fail: Called with the error if the run fails or is refused.
         cancellation: Cancellation of the await.
-        sync: Timeline points that it waits for and signals.
         memory: Regions that it reads and writes besides tensors.
+        sync: Timeline points that it waits for and signals.
     """
 
     def failed(error: BaseException) -> None:

@@ -126,7 +126,6 @@ class IndependentRuns:
         threads: Number of worker threads.
         helpers: Helper threads; None if runs hold the GIL.
         alone: Cache of single-threaded executables, for when several threads compute.
-        policy: Thresholds of the pool.
     """
 
     def __init__(
@@ -135,9 +134,8 @@ class IndependentRuns:
         threads: int,
         helpers: Workers | None,
         alone: Alone,
-        policy: PoolPolicy = DEFAULT_POLICY,
     ) -> None:
-        self.policy = policy
+        self.policy = DEFAULT_POLICY
         self._workers, self._helpers, self._alone = workers, helpers, alone
         self._free = self._threads = threads
         self._helping = 0

@@ -183,7 +183,7 @@ def suggest_options(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def did_you_mean(text: object, choices: Iterable[str], others: Mapping[str, str] = {}) -> str:
+def did_you_mean(text: object, choices: Iterable[str], others: Mapping[str, str]) -> str:
     """Return a hint with the choice that was probably meant, or an empty string.
 
     Args:

@@ -411,8 +411,8 @@ class Queue(ABC):
         """Whether work submitted now probably runs within `submit`."""
         return self._schedule.is_free
 
-    def wait_for_room(self, seconds: float | None = None) -> None:
-        """Block while queued work holds too much host memory, for at most `seconds` seconds."""
+    def wait_for_room(self, seconds: float | None) -> None:
+        """Block while queued work holds too much host memory, for at most so many seconds."""
         self._schedule.wait_for_room(seconds)
 
     def withdraw(self, operation: Operation) -> None:

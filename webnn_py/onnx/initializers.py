@@ -21,7 +21,7 @@ class Initializers(dict[str, Any]):
             memory instead of a copy; without it, only one weight at a time exists twice.
     """
 
-    def __init__(self, model: Model, affords: Affords, ahead: bool = False) -> None:
+    def __init__(self, model: Model, affords: Affords, ahead: bool) -> None:
         super().__init__()
         self._affords = affords
         self._model = model

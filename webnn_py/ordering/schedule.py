@@ -196,11 +196,11 @@ class Schedule:
                 if operation.number <= last and not parked.dropped
             ]
 
-    def wait_for_room(self, seconds: float | None = None) -> None:
+    def wait_for_room(self, seconds: float | None) -> None:
         """Block while operations that can run keep too much host memory.
 
         Args:
-            seconds: Limit of the wait; without one it waits until there is room.
+            seconds: Limit of the wait; None waits until there is room.
         """
         if self._backlog.has_room or interrupts_own_call():
             return

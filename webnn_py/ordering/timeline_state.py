@@ -60,7 +60,7 @@ class TimelineState:
             guarded by the lock of the wait-for graph.
     """
 
-    def __init__(self, value: int, label: str = "") -> None:
+    def __init__(self, value: int, label: str) -> None:
         self.value = value
         self.name = repr(label) if label else f"#{next(_NUMBERS)}"
         self._lock = threading.Lock()

@@ -240,7 +240,7 @@ def open_engine(
     power_preference: str,
     hardware: bool,
     engine: str,
-    precision: Float32Precision = "highest",
+    precision: Float32Precision,
 ) -> WebGPUEngine | None:
     """Open an engine on the user's device or a new one; None if required hardware is missing.
 

@@ -343,7 +343,7 @@ class RunPrerecorder:
         self.ended_at = -math.inf
         self._pieces: Sequence[Sequence[Encodable]] = ()
 
-    def new_commands(self, run: BoundRun, inputs: Sequence[tuple[Any, int]] = ()) -> RunCommands:
+    def new_commands(self, run: BoundRun, inputs: Sequence[tuple[Any, int]]) -> RunCommands:
         """Return commands of which nothing is recorded; arguments as of `RunCommands`."""
         pieces = self._pieces = self._pieces or self._source.commands(run.places).pieces
         return RunCommands(self._gpu, run, pieces, inputs)

@@ -124,7 +124,7 @@ class Recording(Commands):
         loaded: LoadedGraph,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
-        name: Hashable = None,
+        name: Hashable,
     ) -> None:
         """Record one run of a graph, which `repeat` can record again if its arguments allow that.
 

@@ -41,7 +41,6 @@ from webnn_py.ordering.operation import Run
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-DEFAULT_POLICY = RunPolicy()
 
 MAX_UNSUBMITTED_BYTES = 16 << 20
 """Bytes of initial buffer contents after which to submit. wgpu-native keeps a copy of them until
@@ -102,7 +101,6 @@ class Device:
         device: The user's GPUDevice, or None to request one from the best adapter.
         power_preference: "default", "low-power" or "high-performance".
         hardware: Accept no software adapter.
-        policy: Thresholds of its runs.
         engine: The engine whose library requests a device: "webgpu" or "dawn".
 
     Raises:
@@ -116,7 +114,6 @@ class Device:
         device: Any = None,
         power_preference: str = "default",
         hardware: bool = False,
-        policy: RunPolicy = DEFAULT_POLICY,
         engine: str = "webgpu",
     ) -> None:
         if device is None:
@@ -128,7 +125,7 @@ class Device:
         self.webgpu.check_process()
         self.webgpu.prepare(device)
         observe(device)
-        self.policy = policy
+        self.policy = RunPolicy()
         self.handle: Any = device
         self.queue: Any = device.queue
         self.life = life_of(device)
@@ -142,13 +139,13 @@ class Device:
         self.submit_lock = threading.Lock()
         self._unsubmitted = 0
         self._counting = threading.Lock()
-        self.in_flight = NonBlockingSemaphore(policy.max_runs_in_flight)
+        self.in_flight = NonBlockingSemaphore(self.policy.max_runs_in_flight)
         self.owes_turn = False  # a run has just blocked the event loop: let other tasks run first
         self.awake = 0.0  # shortest seconds of the kernel of `roofline.wake`; 0 if unknown
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
-        self.recorded_ahead = LRUOwners(policy.max_prerecorded_graphs)
+        self.recorded_ahead = LRUOwners(self.policy.max_prerecorded_graphs)
         self.reader = Workers("webnn-readback")
         self.recorder = Workers("webnn-recording")
         for threads in (self.reader, self.recorder):
