@@ -217,13 +217,13 @@ def index_page() -> str:
     """Return the first page of the reference."""
     lines = ["# Reference", "", "Every public name, derived from the package.", ""]
     for title, names in classes().items():
-        lines += [f"## {title}", "", "| class | purpose |", "|---|---|"]
+        lines += [f"## {title}", "", "| name | purpose |", "|---|---|"]
         for name in names:
             thing = public()[name]
             text = summary(type(thing) if name == "ml" else thing)
             lines.append(f"| [`{name}`]({name}.md) | {text} |")
         lines.append("")
-    lines += ["## Others", "", "- [Functions for ONNX models](onnx.md)"]
+    lines += ["## ONNX, errors, types", "", "- [Functions for ONNX models](onnx.md)"]
     lines += ["- [ONNX operators](onnx-operators.md)", "- [Errors](errors.md)"]
     lines += [
         "- [Types of options](types.md)",

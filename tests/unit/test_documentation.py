@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 REFERENCE: dict[str, str] = runpy.run_path(str(ROOT / "scripts/mkdocs_hooks.py"))["reference"]()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+STARTERS = ("Thread", "Workers", "ThreadPoolExecutor")
+"""Ends of the names of what starts threads."""
 PACKAGES = importlib.metadata.packages_distributions()
 """Names of the installed packages that hold a module; wgpu brings rendercanvas."""
 
@@ -148,3 +150,21 @@ def test_the_page_of_samples_says_what_each_needs(name: str) -> None:
     for extra in ("samples", *re.findall(r"`(\w+)`", needs)):
         installed |= packages_of_extra(extra)
     assert packages_of_sample(ROOT / "samples" / name) <= installed
+
+
+def thread_names() -> set[str]:
+    """Return the names with which the package starts threads, those of a context left out."""
+    found: set[str] = set()
+    for path in (ROOT / "webnn_py").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(STARTERS):
+                values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                names = [value.value for value in values if isinstance(value, ast.Constant)]
+                found.update(name for name in names if isinstance(name, str))
+    return found
+
+
+def test_the_page_of_threads_lists_all_of_them() -> None:
+    page = (ROOT / "docs" / "threads-and-caches.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(webnn-[a-z-]+)`", page))
+    assert thread_names() == listed - {"webnn-cpu", "webnn-gpu"}
