@@ -71,6 +71,8 @@ def _verdict(options: argparse.Namespace, device: str) -> Verdict:
         try:
             loaded = load(options, context)
         except NotSupportedError as error:
+            if isinstance(error.__cause__, ImportError):  # a package is missing, no operator
+                raise
             first, *more = str(error).splitlines()
             return Verdict(device, False, {}, tuple(line.strip() for line in more or [first]))
         nodes = facts_of(loaded.graph, loaded.sizes).nodes

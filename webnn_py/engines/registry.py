@@ -52,12 +52,14 @@ class _BuiltIn:
         name: Name of its class.
         needs: Distribution that it runs on, with the import name of the same spelling.
         others: Further distributions that it needs.
+        extra: The extra of this package that installs them.
     """
 
     module: str
     name: str
     needs: str
     others: tuple[str, ...] = ()
+    extra: str = ""
 
     @property
     def is_installed(self) -> bool:
@@ -69,6 +71,11 @@ class _BuiltIn:
         """Distributions that are not installed."""
         needed = (self.needs, *self.others)
         return [name for name in needed if not _can_import(name)]
+
+    @property
+    def remedy(self) -> str:
+        """The command that installs its distributions."""
+        return f'pip install "webnn-py[{self.extra}]"'
 
     def load(self) -> Factory:
         """Import the engine's class."""
@@ -103,9 +110,14 @@ _BUILT_IN = {
         "OnnxRuntimeEngine",
         needs="onnxruntime",
         others=("onnx",),
+        extra="ort",
     ),
     "openvino": _BuiltIn(
-        "webnn_py.engines.openvino", "OpenVinoEngine", needs="openvino", others=("onnx",)
+        "webnn_py.engines.openvino",
+        "OpenVinoEngine",
+        needs="openvino",
+        others=("onnx",),
+        extra="openvino",
     ),
 }
 FAST = tuple(name for name in _BUILT_IN if name != FALLBACK)
@@ -208,13 +220,10 @@ def fastest_engine(options: Mapping[str, Any], anew: bool = False) -> FastestEng
 
 @functools.cache
 def _warn_once() -> None:
-    packages = ", or ".join(
-        " ".join((_BUILT_IN[name].needs, *_BUILT_IN[name].others)) for name in FAST
-    )
     LOG.warning(
         "no fast engine is installed for CPU contexts: the reference engine runs graphs, which is"
-        " right and slow; pip install %s, for a fast one",
-        packages,
+        " exact and slow; for a fast one: %s",
+        " or ".join(_BUILT_IN[name].remedy for name in FAST),
     )
 
 
@@ -229,7 +238,8 @@ def _factory(name: str) -> Factory:
         raise NotSupportedError(f"engine {shown(name)} is not there; use one of {names}{meant}")
     if isinstance(source, _BuiltIn) and not source.is_installed:
         raise NotSupportedError(
-            f"engine {name!r} needs the package {source.missing[0]}, which is not installed"
+            f"engine {name!r} needs the package {source.missing[0]}, which is not installed:"
+            f" {source.remedy}"
         )
     try:
         factory: Factory = source.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,13 @@ def test_sizes_that_contents_decide_are_supported(
     report = told(capsys, "run", str(path), "--device", "cpu")
     assert report["outputs"]["n"]["data_type"] == "int64"
     assert "decide the sizes" in refused(capsys, "convert", str(path), str(tmp_path / "x.mlgraph"))
+
+
+def test_a_missing_package_is_no_verdict(
+    network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert 'pip install "webnn-py[onnx]"' in refused(capsys, "check", network)
 
 
 def test_a_device_that_is_not_there_is_no_verdict(network: str) -> None:

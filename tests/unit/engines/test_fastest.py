@@ -254,7 +254,7 @@ def test_without_any_the_reference_runs_and_it_is_said_once(
             assert context.engine == "reference"
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("webnn_py", logging.WARNING)
-    assert "pip install onnxruntime onnx" in record.getMessage()
+    assert 'pip install "webnn-py[ort]"' in record.getMessage()
 
 
 @pytest.mark.parametrize("name", registry.FAST)

@@ -212,3 +212,14 @@ def test_info_lists_packages_engines(package: Path, capsys: pytest.CaptureFixtur
     assert engines["picky"] == "acme_engines 1.0"
     assert command_line.main(["info"]) == 0
     assert "acme_engines 1.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("engine", "extra"), [("onnxruntime", "ort"), ("openvino", "openvino")])
+def test_an_engine_that_is_not_installed_says_how_to_install_it(
+    engine: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, engine, None)
+    with pytest.raises(
+        NotSupportedError, match=rf'not installed: pip install "webnn-py\[{extra}\]"'
+    ):
+        ml.create_context_sync(engine=engine)
