@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.code.functions import Function
@@ -14,6 +14,7 @@ from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRO
 from webnn_py.engines.webgpu.compiler.legalize.split_products import SPLIT_PRODUCT
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES
 from webnn_py.engines.webgpu.program.pieces import declared
+from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
@@ -71,35 +72,50 @@ def emit_epilogue(
     more = "".join(f", e{number}: {leaf.type}" for number, leaf in enumerate(vectors.values()))
     taken = f"{parameters}, total: {compute}{more}"
     builder.function("tail", taken, storage.compute, body)
-    element = storage.element
     place = builder.places.at(builder.root, i)
+    single = "".join(f", {leaf.one}" for leaf in vectors.values())
+    one = f"{storage.element}({_TAIL}({at[0]}, t{single}))"
+    put = f" {OUT}[{place}] = {one}; "
     if builder.vector_out:
-        read = "".join(f"let q{n} = {leaf.four}; " for n, leaf in enumerate(vectors.values()))
-        lanes_read = ["".join(f", q{n}.{lane}" for n in range(len(vectors))) for lane in "xyzw"]
-        calls = [f"{at[n]}, t.{lane}{lanes_read[n]}" for n, lane in enumerate("xyzw")]
-        lanes = [f"{_TAIL}({call})" for call in calls]
         to = place.enclosed
-        whole = f"vec4<{element}>({', '.join(f'{element}({lane})' for lane in lanes)})"
-        if storage.per_word == 4:
-            whole = storage.pack(lanes)
-        if storage.per_word == 4 and body.quantizes:
+        put = f" {OUT}[{to} >> 2u][{to} & 3u] = {one}; "
+        has_near = storage.per_word == 4 and body.quantizes
+        if has_near:
             flagging = f"unsure: ptr<function, bool>, {taken}"
             builder.function("tail_near", flagging, storage.compute, tail("unsure"))
-            # One branch for all four, as each would wait for the one before.
-            near = ", ".join(f"{_TAIL_NEAR}(&unsure, {call})" for call in calls)
-            four = f"vec4<{storage.compute}>"
-            read += f"var unsure = false; var codes = {four}({near}); "
-            read += f"if (unsure) {{ codes = {four}({', '.join(lanes)}); }} "
-            whole = storage.pack([f"codes.{lane}" for lane in "xyzw"])
-        single = "".join(f", {leaf.one}" for leaf in vectors.values())
-        one = f"{OUT}[{to} >> 2u][{to} & 3u] = {element}({_TAIL}({at[0]}, t{single}));"
-        four = f"{read}{OUT}[{to} >> 2u] = {whole};"
-        builder.functions.append(
-            Function.of("put4", f"{parameters}, t: vec4<{compute}>", "", f" {four} ")
-        )
-    else:
-        one = f"{OUT}[{place}] = {element}({_TAIL}({at[0]}, t));"
-    builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", f" {one} "))
+        read, four = _four_results(storage, at, [*vectors.values()], has_near)
+        put4 = f" {read}{OUT}[{to} >> 2u] = {four}; "
+        builder.functions.append(Function.of("put4", f"{parameters}, t: vec4<{compute}>", "", put4))
+    builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", put))
+
+
+def _four_results(
+    storage: Storage, at: Sequence[str], leaves: Sequence[_Leaf], has_near: bool
+) -> tuple[str, str]:
+    """Return statements, and an expression of the four elements of the vec4 `t` to store.
+
+    Args:
+        storage: How the output is stored.
+        at: Coordinates of each element.
+        leaves: Operands that are read four elements at a time.
+        has_near: Whether `tail_near` computes codes that are right unless it says so.
+    """
+    calls = [
+        ", ".join([place, f"t.{lane}", *(f"q{n}.{lane}" for n in range(len(leaves)))])
+        for place, lane in zip(at, "xyzw", strict=True)
+    ]
+    read = "".join(f"let q{n} = {leaf.four}; " for n, leaf in enumerate(leaves))
+    lanes = [f"{_TAIL}({call})" for call in calls]
+    if has_near:  # one branch for all four, as each would wait for the one before
+        near = ", ".join(f"{_TAIL_NEAR}(&unsure, {call})" for call in calls)
+        four = f"vec4<{storage.compute}>"
+        read += f"var unsure = false; var codes = {four}({near}); "
+        read += f"if (unsure) {{ codes = {four}({', '.join(lanes)}); }} "
+        lanes = [f"codes.{lane}" for lane in "xyzw"]
+    if storage.per_word == 4:
+        return read, storage.pack(lanes)
+    element = storage.element
+    return read, f"vec4<{element}>({', '.join(f'{element}({lane})' for lane in lanes)})"
 
 
 @dataclass(frozen=True, slots=True)
