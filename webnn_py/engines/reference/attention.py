@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -36,41 +37,41 @@ def scaled_dot_product_attention(
     step = max(1, TILE_ELEMENTS // (group * min(keys, BLOCK_KEYS)))
     made = np.empty((batch, heads, rows, value.shape[3]), query.dtype)
 
-    def visible(end: int, first: int, count: int, start: int, stop: int) -> Array:
-        """Return whether rows first to first + count see keys start to stop, [count, keys]."""
-        at = np.arange(start, stop)
-        own = end - rows + np.arange(first, first + count)[:, None]
-        seen = np.broadcast_to(at < end, (count, stop - start))
-        if causal:
-            seen = seen & (at <= own)
-        return seen if window is None else seen & (at > own - window)
+    def attend(part: tuple[int, slice, slice], k: Array, v: Array, end: int) -> Array:
+        """Return the result of some rows, of heads that share these keys and values."""
+        q = query[part].astype(np.float64) * scale
+        own = end - rows + np.arange(rows)[part[2], None]
+        online = _OnlineSoftmax(q.shape[:2], v.shape[1])
+        for start in range(0, keys, BLOCK_KEYS):
+            checkpoint()
+            block = slice(start, min(start + BLOCK_KEYS, keys))
+            at = np.arange(block.start, block.stop)
+            seen = np.broadcast_to(at < end, (len(own), len(at)))
+            if causal:
+                seen = seen & (at <= own)
+            if window is not None:
+                seen = seen & (at > own - window)
+            if not seen.any():
+                continue
+            scores = q @ k[block].T.astype(np.float64)
+            if softcap is not None:
+                scores = softcap * np.tanh(scores / softcap)
+            if masks is not None:
+                scores, seen = _masked(scores, seen, masks[(*part, block)])
+            online.add(np.where(seen, scores, -np.inf), v[block])
+        return online.result()
 
-    for one in range(batch):
-        for head in range(shared):
-            k, v = key[one, head], value[one, head]
-            of = slice(head * group, (head + 1) * group)
-            for first in range(0, rows, step):
-                q = query[one, of, first : first + step].astype(np.float64) * scale
-                online = _OnlineSoftmax(q.shape[:2], v.shape[1])
-                for start in range(0, keys, BLOCK_KEYS):
-                    checkpoint()
-                    stop = min(start + BLOCK_KEYS, keys)
-                    seen = visible(int(ends[one]), first, q.shape[1], start, stop)
-                    if not seen.any():
-                        continue
-                    scores = q @ k[start:stop].T.astype(np.float64)
-                    if softcap is not None:
-                        scores = softcap * np.tanh(scores / softcap)
-                    if masks is not None:
-                        part = masks[one, of, first : first + step, start:stop]
-                        if part.dtype == np.uint8:
-                            seen = seen & (part != 0)
-                        else:
-                            scores = scores + part
-                            seen = seen & (part != -np.inf)
-                    online.add(np.where(seen, scores, -np.inf), v[start:stop])
-                made[one, of, first : first + step] = online.result()
+    for one, head, first in itertools.product(range(batch), range(shared), range(0, rows, step)):
+        part = one, slice(head * group, (head + 1) * group), slice(first, first + step)
+        made[part] = attend(part, key[one, head], value[one, head], int(ends[one]))
     return made
+
+
+def _masked(scores: Array, seen: Array, mask: Array) -> tuple[Array, Array]:
+    """Apply a mask, of uint8 flags or of numbers to add, to scores and to which keys are seen."""
+    if mask.dtype == np.uint8:
+        return scores, seen & (mask != 0)
+    return scores + mask, seen & (mask != -np.inf)
 
 
 class _OnlineSoftmax:
