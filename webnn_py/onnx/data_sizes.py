@@ -12,6 +12,7 @@ from webnn_py.core.dimensions import MLDimension, span
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION
+from webnn_py.onnx.tensor import NarrowerError
 from webnn_py.ops.operand import MLOperand
 
 
@@ -60,8 +61,6 @@ class DataSizes:
 
     Args:
         bounds: Their highest values, by the name of the node that decides the size.
-        accepted: The values that all nodes accept, by the name of the dimension.
-        same: The name of an earlier dimension that must be equal, by the name of a later one.
 
     Attributes:
         found: The sizes, in the order of the model.
@@ -70,13 +69,9 @@ class DataSizes:
         ValidationError: A bound is no number from 1 on.
     """
 
-    def __init__(
-        self,
-        bounds: Mapping[str, int],
-        accepted: Mapping[str, tuple[int, int]],
-        same: Mapping[str, str],
-    ) -> None:
-        self._accepted, self._same = accepted, same
+    def __init__(self, bounds: Mapping[str, int]) -> None:
+        self._accepted: dict[str, tuple[int, int]] = {}  # values that all nodes accept
+        self._same: dict[str, str] = {}  # the earlier dimension that a later one must equal
         self._bounds = {n: unsigned(high, f"onnx: bounds[{n!r}]") for n, high in bounds.items()}
         for name, high in self._bounds.items():
             if not 1 <= high <= MAX_DIMENSION:
@@ -84,6 +79,21 @@ class DataSizes:
                     f"onnx: bounds[{name!r}]: got {high}, expected 1 to {MAX_DIMENSION}"
                 )
         self.found: list[DataSize] = []
+
+    def begin(self) -> None:
+        """Forget the sizes of an earlier attempt at the import, but not what nodes need of them."""
+        self.found = []
+
+    def narrow(self, error: NarrowerError) -> None:
+        """Take what a node needs of the sizes into account in the next attempt."""
+        if error.same is not None:
+            order = [str(size.dimension) for size in self.found]
+            first, other = sorted(error.same, key=order.index)
+            self._same[other] = first
+        elif error.bounds is not None:
+            name, low, high = error.bounds
+            before = self._accepted.get(name, (low, high))
+            self._accepted[name] = max(low, before[0]), min(high, before[1])
 
     def add(
         self,

@@ -83,19 +83,24 @@ class Inputs:
                 self._check_sizes(name, shape, self._shapes[name])
                 self._learn(shape, self._shapes[name])
         for one in fewer:
-            if one.multiple is not None:
-                self._times(*one.multiple)
-            elif one.bounds is not None:
-                name, low, high = one.bounds
-                self._bound(name, low, high)
-            elif one.same is not None:
-                self._unite(one.same)
-            elif one.follows is not None:
-                self._follow(*one.follows)
-            else:
-                alike = [pair for pair in one.likely if self._share_an_axis(pair, texts)]
-                if len(alike) == 1:
-                    self._unite(alike[0])
+            self._narrow(one, texts)
+
+    def _narrow(
+        self, error: NarrowerError, texts: Mapping[str, Sequence[int | str] | None]
+    ) -> None:
+        """Narrow the open sizes as a node needs it, given the shapes that the model has."""
+        if error.multiple is not None:
+            self._times(*error.multiple)
+        elif error.bounds is not None:
+            self._bound(*error.bounds)
+        elif error.same is not None:
+            self._unite(error.same)
+        elif error.follows is not None:
+            self._follow(*error.follows)
+        else:
+            alike = [pair for pair in error.likely if self._share_an_axis(pair, texts)]
+            if len(alike) == 1:
+                self._unite(alike[0])
 
     def _unite(self, names: tuple[str, str]) -> None:
         first, other = (self._multiples.get(name, (name, 1))[0] for name in names)

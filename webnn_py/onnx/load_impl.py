@@ -50,12 +50,12 @@ def imported(
     """
     fewer: list[NarrowerError] = []
     no_help: set[object] = set()
-    accepted: dict[str, tuple[int, int]] = {}
-    same: dict[str, str] = {}
+    sizes = None if bounds is None else DataSizes(bounds)
     while True:  # every attempt narrows the open sizes, or gives up on one error
         inputs = Inputs(model.inputs, shapes, fewer)
         builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
-        sizes = None if bounds is None else DataSizes(bounds, accepted, same)
+        if sizes is not None:
+            sizes.begin()
         try:
             made = Importer(builder, model, no_help, sizes).run(constants, inputs)
             if sizes is None:
@@ -67,14 +67,7 @@ def imported(
                 no_help.add(error.args)
             elif sizes is not None and not sizes.names.isdisjoint(error.names):
                 no_help.add(error.args)
-                if error.same is not None:
-                    order = [str(size.dimension) for size in sizes.found]
-                    first, other = sorted(error.same, key=order.index)
-                    same[other] = first
-                elif error.bounds is not None:
-                    name, low, high = error.bounds
-                    before = accepted.get(name, (low, high))
-                    accepted[name] = max(low, before[0]), min(high, before[1])
+                sizes.narrow(error)
             else:
                 fewer += [error, *error.also]
 
