@@ -38,7 +38,6 @@ NAMES = ["", "a", "x y", "\x1b[31m", "n" * 300, "é", "a/b:0", "__class__", "sel
 DIMENSIONS = [0, 1, 2, 3, 4, 5, 8, 64, 1000, -1, 2**16, 2**31, 2**40, 2**62]
 TEXT_DIMENSIONS = ["n", "m", "", "?", "n + 1", "2*n", "n // 2", "n*m", "None", "(((", "n" * 99]
 ELEMENTS = [int(number) for number in TensorProto.DataType.values()] + [99, -1]
-RAW_TYPES = {name: number for name, number in TensorProto.DataType.items() if number}
 
 
 @dataclass(frozen=True)

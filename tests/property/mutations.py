@@ -5,12 +5,26 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
+import tracemalloc
+import warnings
 import zipfile
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from webnn_py import DataError, MLError, NotSupportedError, OperationError
+
+T = TypeVar("T")
+
+CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "150"))
+"""Files of a test."""
+FIXED = 2**20
+"""Bytes that reading may take besides; what is kept for all files is among them."""
+PER_BYTE_OF_JSON = 32
+"""What Python's objects may take for each byte of a document."""
 WEIGHTS = "weights.safetensors"
 NUMBERS = (0, 1, 2, 7, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 TOKENS = (
@@ -51,7 +65,7 @@ class Mutations:
         document: The name of its JSON document.
     """
 
-    def __init__(self, data: bytes, rng: np.random.Generator, document: str = "graph.json") -> None:
+    def __init__(self, data: bytes, rng: np.random.Generator, document: str) -> None:
         self._data = data
         self._rng = rng
         self._document = document
@@ -73,7 +87,9 @@ class Mutations:
             self.weights_header_changed,
         ]
         way = ways[self._below(len(ways))]
-        return way.__name__, way()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # zipfile's, of names that stand twice
+            return way.__name__, way()
 
     def _below(self, end: int) -> int:
         return int(self._rng.integers(end))
@@ -253,3 +269,50 @@ class Mutations:
         )
         data = self._one_of([data, data, data[:-1], data + b"\0", b""])
         return self._archived(weights=told.to_bytes(8, "little") + header + data)
+
+
+def loaded(load: Callable[[], T], data: bytes) -> T | MLError:
+    """What loading a file gives, or how it is refused, within memory that its size bounds."""
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    result: T | MLError
+    try:
+        result = load()
+    except (DataError, NotSupportedError, OperationError) as error:
+        result = error
+    _, peak = tracemalloc.get_traced_memory()
+    json = data.find(WEIGHTS.encode())
+    most = FIXED + 3 * len(data) + PER_BYTE_OF_JSON * (json if json > 0 else len(data))
+    assert peak - before < most, f"{peak - before} bytes for a file of {len(data)}"
+    return result
+
+
+def check_mutations(
+    good: Sequence[bytes], document: str, check: Callable[[str, bytes, bytes], str]
+) -> None:
+    """Check files with something wrong; each way to break them must have refused ones.
+
+    Args:
+        good: Good files.
+        document: The name of their JSON document.
+        check: Checks one: takes the way that it was broken, its contents and the good file's.
+            Returns what came of it: "DataError" or another word.
+    """
+    outcomes: Counter[tuple[str, str]] = Counter()
+    tracemalloc.start()
+    try:
+        for seed in range(CASES):
+            file = good[seed % len(good)]
+            way, data = Mutations(file, np.random.default_rng(seed), document).draw()
+            try:
+                outcomes[way, check(way, data, file)] += 1
+            except BaseException as error:
+                error.add_note(f"seed {seed}: {way}")
+                raise
+    finally:
+        tracemalloc.stop()
+    print(*sorted(outcomes.items()), sep="\n")
+    ways = {way for way, _ in outcomes}
+    assert len(ways) == 9
+    for way in ways:
+        assert outcomes[way, "DataError"] > outcomes.total() // 100, way

@@ -26,7 +26,6 @@ from webnn_py.ops.operand import value_of
 
 BASE = {"n": 5, "m": 7, "k": 3}
 """The open sizes, and what they are in the graph of numbers: few numbers are others' sums."""
-MOST_BYTES = 1 << 20
 TRIED = 20
 """Sets of sizes that are drawn before those of the graph of numbers are taken."""
 
