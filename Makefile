@@ -16,7 +16,7 @@ report: ## Long functions, large classes, lone modules, and tests of internals; 
 docs: ## Build the documentation into site/
 	@scripts/docs.sh
 
-bench: ## Run the benchmarks
+bench: ## Install what the benchmarks need, and list them
 	@scripts/bench.sh
 
 clean: ## Remove .venv and everything that was built

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import pkgutil
 import runpy
 import sys
 from pathlib import Path
 
 
-def names() -> list[str]:
-    """The modules of this folder that are programs."""
-    folder = Path(__file__).parent
-    modules = (module.name for module in pkgutil.iter_modules([str(folder)]))
-    return sorted(m for m in modules if "__main__" in (folder / f"{m}.py").read_text())
+def purposes() -> dict[str, str]:
+    """The modules of this folder that are programs, each with the first line of its docstring."""
+    folder, found = Path(__file__).parent, dict[str, str]()
+    for module in pkgutil.iter_modules([str(folder)]):
+        text = (folder / f"{module.name}.py").read_text(encoding="utf-8")
+        if "__main__" in text and module.name != "__main__":
+            found[module.name] = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("name", choices=[n for n in names() if n != "__main__"])
+    known = purposes()
+    parser = argparse.ArgumentParser(
+        prog="benchmarks",
+        description=__doc__,
+        epilog="\n".join(f"  {name:16} {purpose}" for name, purpose in sorted(known.items())),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=sorted(known), metavar="NAME", help="one of those below")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the benchmark itself")
     options = parser.parse_args()
     sys.argv = [f"benchmarks.{options.name}", *options.arguments]

@@ -1,4 +1,4 @@
-"""Awaited runs, by a name that is a keyword and cannot be imported: see `async_latency`."""  # noqa: N999
+"""Awaited runs: how long the event loop stalls, and requests a second; see `async_latency`."""  # noqa: N999
 
 from __future__ import annotations
 

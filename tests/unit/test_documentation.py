@@ -15,6 +15,7 @@ from typing import Literal
 import pytest
 
 import webnn_py
+from benchmarks.__main__ import purposes
 from webnn_py import MLGraphBuilder
 from webnn_py.ops.declare import REGISTRY
 
@@ -168,3 +169,11 @@ def test_the_page_of_threads_lists_all_of_them() -> None:
     page = (ROOT / "docs" / "threads-and-caches.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(webnn-[a-z-]+)`", page))
     assert thread_names() == listed - {"webnn-cpu", "webnn-gpu"}
+
+
+def test_benchmarks_that_pages_name_are_there() -> None:
+    pages = (path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    named = set(re.findall(r"python -m benchmarks (\w+)", "\n".join(pages)))
+    assert "cpu" in named
+    assert named <= purposes().keys()
+    assert all(purposes().values())
