@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,11 @@ from webnn_py.ir import Array, Descriptor, Shape
 from webnn_py.memory.allocation import aligned_array
 from webnn_py.ops.operand import MLOperand
 
+MIN_KEYS = 64
+"""Keys of a row at first; the number doubles as texts grow."""
+KEYS_STEP = 32
+"""Caches have a multiple of so many keys, so that their rows begin at offsets that GPUs bind."""
+
 
 class CacheRows:
     """Memory of the caches: arrays on a CPU context, tensors on a GPU context.
@@ -33,21 +38,59 @@ class CacheRows:
         session: Session of the context.
         layout: The roles of the graph's inputs and outputs.
         slots: Number of rows.
+        length: Most tokens of a text.
 
     Attributes:
+        lengths: Number of tokens in each row.
         keys: Number of keys of a row.
         version: Number of times that the memory has changed.
     """
 
-    def __init__(self, session: Session, layout: DecoderLayout, slots: int) -> None:
+    def __init__(self, session: Session, layout: DecoderLayout, slots: int, length: int) -> None:
         self._session = session
         self._layout = layout
         self._slots = slots
+        self._length = length
+        self._max_keys = layout.keys or -(-length // KEYS_STEP) * KEYS_STEP
+        self.lengths = np.zeros(slots, np.int64)
         self._graphs: dict[Hashable, MLGraph] = {}
         self.keys = self.version = 0
         self._rows: list[Descriptor] = []
         self._memory: list[Any] = []
         self._parts: dict[tuple[int, int], list[MLTensor]] = {}
+        self._resize(layout.keys or min(MIN_KEYS, self._max_keys))
+
+    @property
+    def most_keys(self) -> int:
+        """Return the number of keys that a row has room for now."""
+        return min(self.keys, self._length)
+
+    def rows_of_run(self, slots: Collection[int]) -> tuple[int, int]:
+        """Return the first row and the number of rows of a run that reads these slots.
+
+        Numbers are powers of two, so that few sizes are compiled.
+        """
+        if self._layout.batch is not None:
+            return 0, self._layout.batch
+        first, end = min(slots), max(slots) + 1
+        count = min(1 << (end - first - 1).bit_length(), self._slots)
+        return min(first, self._slots - count), count
+
+    def make_room(self, keys_needed: int = 0) -> None:
+        """Have room for a token more in each row, if the graph leaves the number of keys open.
+
+        Args:
+            keys_needed: Keys that one row needs besides.
+        """
+        if self._layout.keys is not None:
+            return
+        keys, needed = MIN_KEYS, max(int(self.lengths.max()) + 1, keys_needed)
+        while keys < needed:
+            keys *= 2
+        keys = min(keys, self._max_keys)
+        is_empty = not self.lengths.any()
+        if keys > self.keys or (is_empty and keys < self.keys):
+            self._resize(keys, keep=not is_empty)
 
     def release(self) -> None:
         """Release the memory."""
@@ -62,8 +105,8 @@ class CacheRows:
                 tensor.destroy()
         self._parts.clear()
 
-    def resize(self, keys: int, keep: bool = True) -> None:
-        """Have room for so many keys in each row; `keep` copies those that there are."""
+    def _resize(self, keys: int, keep: bool = True) -> None:
+        """Allocate memory for so many keys in each row; `keep` copies those that there are."""
         before, rows = self._memory, self._rows
         self._rows = self._layout.rows(keys)
         self._memory = [self._allocate(row) for row in self._rows]

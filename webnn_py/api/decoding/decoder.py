@@ -12,8 +12,9 @@ import numpy as np
 from webnn_py.api.awaited import run_blocking
 from webnn_py.api.compiled import compiled_of
 from webnn_py.api.decoding.layout import DecoderLayout, layout_of
+from webnn_py.api.decoding.row import Row
 from webnn_py.api.decoding.sampling import Adjust, Sampler, SamplingOptions, calls_with_ids
-from webnn_py.api.decoding.scheduler import Row, Scheduler
+from webnn_py.api.decoding.scheduler import Scheduler
 from webnn_py.api.decoding.sequence import MLSequence, TokenLimits
 from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import TokenStream

@@ -17,19 +17,18 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from webnn_py.api.decoding.bound_steps import BoundSteps
 from webnn_py.api.decoding.cache_rows import CacheRows
-from webnn_py.api.decoding.device_steps import MAX_STEPS, AheadSteps, DeviceSteps, RowOptions
+from webnn_py.api.decoding.device_steps import DeviceSteps
+from webnn_py.api.decoding.flight import Flight
 from webnn_py.api.decoding.layout import DecoderLayout
-from webnn_py.api.decoding.sampling import Sampler
+from webnn_py.api.decoding.row import Row
 from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.api.decoding.token_stream import MAX_TOKENS_AHEAD
-from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
 from webnn_py.core.deferred_signals import call_uninterrupted
 from webnn_py.core.errors import InvalidStateError, MLError, OperationError
@@ -38,125 +37,7 @@ from webnn_py.ir import Array
 
 MAX_PIECE_TOKENS = 64
 """Tokens of a prompt that one run reads, so that the other rows soon get their next token."""
-MIN_KEYS = 64
-"""Keys of a row at first; the number doubles as texts grow."""
-KEYS_STEP = 32
-"""Caches have a multiple of so many keys, so that their rows begin at offsets that GPUs bind."""
-MIN_STEPS = 2
-"""Steps that a device runs ahead at once while a row waits for a slot."""
 DESTROYED = "this MLDecoder is destroyed"
-
-
-class TokenTaker(Protocol):
-    """The generation of a row whose tokens a device may choose."""
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """Return the text so far."""
-
-    @property
-    def sampler(self) -> Sampler:
-        """Return how tokens are chosen."""
-
-    @property
-    def tokens_left(self) -> int:
-        """Return the number of tokens that it takes at most."""
-
-    @property
-    def room(self) -> int:
-        """Return the number of tokens that may be computed now."""
-
-    def take(self, token: int) -> bool:
-        """Take the next token; return whether another one is wanted."""
-
-
-class Row:
-    """A text in the caches.
-
-    Attributes:
-        slot: Row of the caches; None until there is a free one.
-        length: Number of tokens in the caches.
-        pending: Tokens still to be read.
-        on_logits: Called with the logits after the last pending token; None if nobody waits.
-        on_error: Called with the error if that fails.
-        taker: Takes tokens that a device has chosen instead of the logits, if that will do.
-        is_ready: Whether the row may be read now.
-        is_held: Whether a sequence holds the row for an unknown time.
-    """
-
-    def __init__(self, is_held: bool = False, is_ready: Callable[[], bool] = lambda: True) -> None:
-        self.slot: int | None = None
-        self.length = 0
-        self.pending: deque[int] = deque()
-        self.on_logits: Callable[[Array], None] | None = None
-        self.on_error: Callable[[BaseException], None] = _ignore
-        self.taker: TokenTaker | None = None
-        self.is_ready = is_ready
-        self.is_held = is_held
-
-    def read(
-        self,
-        ids: Sequence[int],
-        on_logits: Callable[[Array], None],
-        on_error: Callable[[BaseException], None],
-        taker: TokenTaker | None = None,
-    ) -> None:
-        """Have tokens read; on the scheduler's thread.
-
-        Args:
-            ids: The tokens.
-            on_logits: As the attribute.
-            on_error: As the attribute.
-            taker: As the attribute.
-        """
-        self.pending.extend(ids)
-        self.on_logits, self.on_error, self.taker = on_logits, on_error, taker
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether the next token is not just the most likely one."""
-        return self.taker is None or not self.taker.sampler.is_greedy
-
-    def fail(self, error: BaseException) -> None:
-        """Drop the pending tokens and report an error."""
-        report = self.on_error
-        self.drop()
-        report(error)
-
-    def drop(self) -> None:
-        """Drop the pending tokens and the callbacks, which may refer back to the row."""
-        self.pending.clear()
-        self.on_logits, self.on_error, self.taker = None, _ignore, None
-
-
-def _ignore(error: BaseException) -> None:
-    """Ignore the error: nobody waits."""
-
-
-@dataclass(slots=True)
-class _Flight:
-    """Steps that a device runs ahead, for the same rows.
-
-    Attributes:
-        steps: The steps.
-        draws: Whether rows have options; else the most likely tokens are taken.
-        rows: The rows that take part, each with its place among those of the steps.
-        batches: Number of steps of each submission whose tokens are not read yet, and its half.
-    """
-
-    steps: AheadSteps
-    draws: bool
-    rows: list[tuple[Row, int]]
-    batches: deque[tuple[int, int]] = field(default_factory=deque)
-
-    def is_of(self, rows: Sequence[Row]) -> bool:
-        """Return whether these are the rows that take part."""
-        return [row for row, _ in self.rows] == rows
-
-    @property
-    def steps_ahead(self) -> int:
-        """Return the number of steps whose tokens are not read yet."""
-        return sum(count for count, _ in self.batches)
 
 
 class Scheduler:
@@ -177,16 +58,12 @@ class Scheduler:
         self.session = session
         self._layout = layout
         self._slots = slots
-        self._length = length
-        self._max_keys = layout.keys or -(-length // KEYS_STEP) * KEYS_STEP
-        self._caches = CacheRows(session, layout, slots)
-        self._caches.resize(layout.keys or min(MIN_KEYS, self._max_keys))
+        self._caches = CacheRows(session, layout, slots, length)
         self._is_device = session.device is not None
         kind = DeviceSteps if self._is_device else BoundSteps
         self._steps: DeviceSteps | BoundSteps = kind(session, layout, self._caches)
-        self._flight: _Flight | None = None
+        self._flight: Flight | None = None
         self.tokens_ahead = MAX_TOKENS_AHEAD[session.device_type]
-        self._lengths = np.zeros(slots, np.int64)
         self._messages: deque[Callable[[], None]] = deque()
         self._turns: weakref.WeakSet[TimelineTurn] = weakref.WeakSet()  # that may be waiting
         self._queue: deque[Row] = deque()  # rows that wait for a slot
@@ -295,7 +172,7 @@ class Scheduler:
         if row in self._rows:
             self._rows.remove(row)
         if row.slot is not None:
-            self._lengths[row.slot] = 0
+            self._caches.lengths[row.slot] = 0
             with self._lock:
                 heapq.heappush(self._free, row.slot)
             row.slot = None
@@ -305,7 +182,7 @@ class Scheduler:
         row.drop()
         row.length = length
         if row.slot is not None:
-            self._lengths[row.slot] = length
+            self._caches.lengths[row.slot] = length
 
     def fork(self, row: Row, other: Row) -> None:
         """Copy a row's caches to another row that has a slot."""
@@ -317,7 +194,7 @@ class Scheduler:
 
     def _begin(self, row: Row) -> None:
         assert row.slot is not None
-        self._lengths[row.slot] = row.length
+        self._caches.lengths[row.slot] = row.length
         self._rows.append(row)
 
     def _run(self) -> None:
@@ -405,7 +282,7 @@ class Scheduler:
     def _step(self, rows: Sequence[Row]) -> None:
         """Read one token of each row."""
         slots = [row.slot for row in rows if row.slot is not None]
-        first, count = self._range(min(slots), max(slots) + 1)
+        first, count = self._caches.rows_of_run(slots)
         ids = np.zeros([count, 1], np.int64)
         for row, slot in zip(rows, slots, strict=True):
             ids[slot - first, 0] = row.pending[0]
@@ -429,123 +306,35 @@ class Scheduler:
         wait for both.
         """
         flight = self._flight or self._take_off(rows)
-        count = self._steps_to_submit(flight)
+        count = flight.steps_to_submit(bool(self._queue))
         if count:
-            self._submit(flight, count)
-        if len(flight.batches) > 1 or not count:
+            flight.submit(count)
+        if flight.submissions > 1 or not count:
             self._take_tokens(flight)
 
     def _step_once(self, rows: Sequence[Row]) -> None:
         """Have the device read one token of each row and choose the next."""
         flight = self._take_off(rows)
-        self._submit(flight, 1)
+        flight.submit(1)
         self._take_tokens(flight)
 
-    def _submit(self, flight: _Flight, count: int) -> None:
-        """Submit some steps."""
-        noise = None
-        if flight.draws:
-            places = max(place for _, place in flight.rows) + 1
-            noise = np.zeros((count, places), np.float32)
-            for row, place in flight.rows:
-                if row.taker is not None:
-                    noise[:, place] = row.taker.sampler.noise(count)
-        flight.batches.append((count, flight.steps.submit(count, noise)))
-
-    def _take_off(self, rows: Sequence[Row]) -> _Flight:
+    def _take_off(self, rows: Sequence[Row]) -> Flight:
         """Begin to run ahead with the tokens that rows have to read."""
-        self._make_room(int(self._lengths.max() + 1))
-        slots = [row.slot for row in rows if row.slot is not None]
-        first, count = self._range(min(slots), max(slots) + 1)
-        keys = self._caches.keys
-        lengths = np.minimum(self._lengths[first : first + count], self._most_keys - 1)
-        ids, active = np.zeros([count, 1], np.int64), np.zeros(count, np.int64)
-        places = [slot - first for slot in slots]
-        for row, place in zip(rows, places, strict=True):
-            ids[place, 0], active[place] = row.pending[0], 1
-        given = self._layout.inputs(ids, lengths, keys)
         assert isinstance(self._steps, DeviceSteps)
-        draws = any(row.is_drawn for row in rows)
-        chosen = list(zip(rows, places, strict=True))
-        graphs: list[MLGraph | None] = [None] * count
-        for row, place in chosen:
-            graphs[place] = row.taker.sampler.options.graph if row.taker is not None else None
-        steps = self._steps.ahead(first, given, draws, tuple(graphs))
-        flight = _Flight(steps, draws, chosen)
-        options = self._options_of(flight, count) if draws else None
-        flight.steps.begin(given, lengths, active, options)
-        self._flight = flight
-        return flight
+        self._caches.make_room()
+        self._flight = Flight(self._steps, self._layout, self._caches, rows)
+        return self._flight
 
-    def _options_of(self, flight: _Flight, count: int) -> RowOptions:
-        """Return how the device chooses the tokens of each row."""
-        vocabulary = self._layout.vocabulary
-        temperature, top_k, top_p, penalty = np.ones((4, count), np.float32)
-        seen = np.zeros((count, vocabulary), np.uint8)
-        for row, place in flight.rows:
-            if row.taker is None:
-                continue
-            options = row.taker.sampler.options
-            if options.temperature:
-                temperature[place] = options.temperature
-                top_k[place] = min(options.top_k or vocabulary, vocabulary)
-                top_p[place] = options.top_p
-            penalty[place] = options.repetition_penalty
-            if options.repetition_penalty != 1:
-                seen[place, row.taker.ids] = 1
-        return RowOptions(temperature, top_k, top_p, penalty, seen)
-
-    @property
-    def _most_keys(self) -> int:
-        """Return the number of keys that a row has room for now."""
-        return min(self._caches.keys, self._length)
-
-    def _steps_to_submit(self, flight: _Flight) -> int:
-        """Return how many steps to submit next."""
-        ahead = flight.steps_ahead
-        takers = [row.taker for row, _ in flight.rows if row.taker is not None]
-        wanted = max(taker.tokens_left for taker in takers)
-        room = min(
-            *(self._most_keys - row.length for row, _ in flight.rows),
-            *(taker.room for taker in takers),
-        )
-        most = MAX_STEPS if len(flight.batches) < 2 else 0
-        if self._queue:  # a row that ends makes room for one that waits
-            most = min(most, MIN_STEPS)
-        return max(0, min(most, wanted - ahead, room - ahead))
-
-    def _take_tokens(self, flight: _Flight) -> None:
-        """Hand out the tokens of the oldest submission; surplus ones are dropped."""
-        count, half = flight.batches.popleft()
-        tokens = flight.steps.tokens(half, count)
-        for row, place in flight.rows:
-            taker = row.taker
-            for token in map(int, tokens[:, place]):
-                if taker is None or row.slot is None or row.taker is not taker:
-                    break  # the row has ended
-                row.length += 1
-                self._lengths[row.slot] = row.length
-                row.pending[0] = token
-                taker.take(token)
-        if not flight.batches:
+    def _take_tokens(self, flight: Flight) -> None:
+        flight.take_tokens()
+        if not flight.submissions:
             self._flight = None
 
     def _land(self) -> None:
         """Take all tokens of the steps that run ahead."""
         flight = self._flight
         while self._flight is not None and flight is not None:
-            rows = [row for row, _ in flight.rows if row.taker is not None]
-            self._try(rows, functools.partial(self._take_tokens, flight))
-
-    def _range(self, first: int, end: int) -> tuple[int, int]:
-        """Return the first row and the number of rows of a run that has these rows.
-
-        Numbers are powers of two, so that few sizes are compiled.
-        """
-        if self._layout.batch is not None:
-            return 0, self._layout.batch
-        count = min(1 << (end - first - 1).bit_length(), self._slots)
-        return min(first, self._slots - count), count
+            self._try(flight.takers, functools.partial(self._take_tokens, flight))
 
     def _piece(self, row: Row) -> None:
         """Read a piece of a row's prompt."""
@@ -561,33 +350,20 @@ class Scheduler:
 
         The next step may overwrite them.
         """
-        layout, (count, new) = self._layout, ids.shape
-        self._make_room(int(max(self._lengths.max() + 1, self._lengths[first] + new)))
-        keys = self._caches.keys
+        layout, caches, (count, new) = self._layout, self._caches, ids.shape
+        caches.make_room(int(caches.lengths[first]) + new)
         # Rows that take no part get a token behind their last one, which counts for nothing.
-        lengths = np.minimum(self._lengths[first : first + count], min(keys, self._length) - new)
-        inputs: dict[str, Any] = layout.inputs(ids, lengths, keys)
+        lengths = np.minimum(caches.lengths[first : first + count], caches.most_keys - new)
+        inputs: dict[str, Any] = layout.inputs(ids, lengths, caches.keys)
         logits = np.asarray(self._steps.logits(first, inputs, (count, new)), np.float32)
         return logits[:, -1] if logits.ndim == 3 else logits
-
-    def _make_room(self, needed: int) -> None:
-        """Have room for so many keys in each row, if the graph leaves their number open."""
-        if self._layout.keys is not None:
-            return
-        keys = MIN_KEYS
-        while keys < needed:
-            keys *= 2
-        keys = min(keys, self._max_keys)
-        is_empty = not self._lengths.any()
-        if keys > self._caches.keys or (is_empty and keys < self._caches.keys):
-            self._caches.resize(keys, keep=not is_empty)
 
     def _has_read(self, row: Row, count: int, logits: Array) -> None:
         """Note that tokens of a row were read, and report the logits after the last one."""
         for _ in range(count):
             row.pending.popleft()
         row.length += count
-        self._lengths[row.slot] = row.length
+        self._caches.lengths[row.slot] = row.length
         if not row.pending and row.on_logits is not None:
             report, row.on_logits = row.on_logits, None
             try:

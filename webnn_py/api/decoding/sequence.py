@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.decoding.scheduler import Row, Scheduler
+from webnn_py.api.decoding.row import Row
+from webnn_py.api.decoding.scheduler import Scheduler
 from webnn_py.api.decoding.timeline_turn import TimelineTurn
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion, check_interrupts_nothing, check_may_block
