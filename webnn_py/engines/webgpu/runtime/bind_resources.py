@@ -493,11 +493,11 @@ def _buffer_of(resource: Any) -> Any:
 
 def copy_recorder(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
     """Return a function that records the copy of a tensor of `size` bytes."""
-    with device_errors("copy_recorder a tensor"):
+    with device_errors("copying a tensor"):
         copy = copy_exactly(gpu, source, target, size)
 
     def record(encoder: Any) -> None:
-        with device_errors("copy_recorder a tensor"):
+        with device_errors("copying a tensor"):
             copy(encoder)
 
     return record
