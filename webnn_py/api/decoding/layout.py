@@ -147,23 +147,7 @@ def _checked(
             f"ids: input {shown(names['ids'])} is {list(ids)}, expected an open number of tokens"
             " with an open batch or a batch of 1, or one token"
         )
-    heads: list[tuple[MLOperandDataType, int, int]] = []
-    first = graph.inputs[caches[0][0]]
-    keys: Any = first.shape[2] if len(first.shape) == 4 else "length"
-    for name, following in caches:
-        one, other = graph.inputs[name], graph.outputs[following]
-        if one != other:
-            raise ValidationError(
-                f"caches: input {shown(name)} is {one} and output {shown(following)} {other};"
-                " expected the same of both"
-            )
-        shape = one.shape
-        fits = len(shape) == 4 and shape[0] == ids[0] and shape[2] == keys
-        if not fits or not all(isinstance(size, int) for size in shape[1::2]):
-            raise ValidationError(
-                f"caches: input {shown(name)} is {one}, expected [{ids[0]}, heads, {keys}, size]"
-            )
-        heads.append((one.data_type, shape[1], shape[3]))
+    keys, heads = _checked_caches(graph, caches, ids[0])
     for role, name in names.items():
         if dtypes.DTYPES[graph.inputs[name].data_type].kind not in "iu":
             raise ValidationError(
@@ -178,19 +162,44 @@ def _checked(
             " new, vocabulary]"
         )
     mask = graph.inputs[names["mask"]].shape if "mask" in names else (None, keys)
+    types = {role: dtypes.DTYPES[graph.inputs[n].data_type].numpy for role, n in names.items()}
     return DecoderLayout(
-        graph,
-        names,
-        {role: dtypes.DTYPES[graph.inputs[name].data_type].numpy for role, name in names.items()},
-        caches,
-        heads,
-        logits,
-        keys if isinstance(keys, int) else None,
-        vocabulary,
-        batch,
-        new == 1,
-        mask[-1] != keys,
+        graph=graph,
+        names=names,
+        types=types,
+        caches=caches,
+        heads=heads,
+        logits=logits,
+        keys=keys if isinstance(keys, int) else None,
+        vocabulary=vocabulary,
+        batch=batch,
+        one_by_one=new == 1,
+        appends=mask[-1] != keys,
     )
+
+
+def _checked_caches(
+    graph: MLGraph, caches: list[tuple[str, str]], batch: int
+) -> tuple[Any, list[tuple[MLOperandDataType, int, int]]]:
+    """Return the number of keys of the caches, and the data type, heads and size of each."""
+    heads: list[tuple[MLOperandDataType, int, int]] = []
+    first = graph.inputs[caches[0][0]].shape
+    keys: Any = first[2] if len(first) == 4 else "length"
+    for name, following in caches:
+        one, other = graph.inputs[name], graph.outputs[following]
+        if one != other:
+            raise ValidationError(
+                f"caches: input {shown(name)} is {one} and output {shown(following)} {other};"
+                " expected the same of both"
+            )
+        shape = one.shape
+        fits = len(shape) == 4 and shape[0] == batch and shape[2] == keys
+        if not fits or not all(isinstance(size, int) for size in shape[1::2]):
+            raise ValidationError(
+                f"caches: input {shown(name)} is {one}, expected [{batch}, heads, {keys}, size]"
+            )
+        heads.append((one.data_type, shape[1], shape[3]))
+    return keys, heads
 
 
 def _check_roles(given: Mapping[Any, Any], known: Any, needed: Sequence[str], kind: str) -> None:

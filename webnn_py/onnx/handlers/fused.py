@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers.activation import gelu
+from webnn_py.onnx.handlers.activation import gelu, swish
 from webnn_py.onnx.handlers.convolution import conv
 from webnn_py.onnx.handlers.linalg import gemm, product
 from webnn_py.onnx.handlers.quantization import dynamic_quantize_linear, matmul_integer
@@ -46,7 +46,7 @@ def fast_gelu(g: Emitter, x: Tensor, bias: Tensor | None = None) -> Any:
 @handles("QuickGelu", domain=OWN)
 def quick_gelu(g: Emitter, x: Tensor, *, alpha: float = 1.702) -> Any:
     """Emit QuickGelu: x * sigmoid(alpha * x)."""
-    return g.mul(x, g.sigmoid(g.mul(x, float(alpha))))
+    return swish(g, x, alpha=alpha)
 
 
 @handles("FusedMatMul", "TransposeMatMul", domain=OWN)

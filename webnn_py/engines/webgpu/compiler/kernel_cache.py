@@ -105,17 +105,17 @@ class KnownKernels:
 
         return [
             Kernel(
-                line["name"],
-                codes[line["code"]],
-                tuple(part_of(*part) for part in line["reads"]),
-                tuple(part_of(*part) for part in line["writes"]),
-                tuple(line["workgroups"]),
-                line["times"],
-                tuple(line["numbers"]),
-                tuple(values[root] for root in line["roots"]),
-                line["tile"],
-                frozenset(line["features"]),
-                line["reads_words"],
+                name=line["name"],
+                code=codes[line["code"]],
+                reads=tuple(part_of(*part) for part in line["reads"]),
+                writes=tuple(part_of(*part) for part in line["writes"]),
+                workgroups=tuple(line["workgroups"]),
+                times=line["times"],
+                numbers=tuple(line["numbers"]),
+                roots=tuple(values[root] for root in line["roots"]),
+                tile=line["tile"],
+                features=frozenset(line["features"]),
+                reads_words=line["reads_words"],
             )
             for line in found["kernels"]
         ]
