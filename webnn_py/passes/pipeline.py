@@ -23,7 +23,6 @@ from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.hard_swishes import fuse_hard_swish
 from webnn_py.passes.integer_products import multiply_integers
-from webnn_py.passes.multiply_rows import multiply_rows
 from webnn_py.passes.nhwc import to_nhwc
 from webnn_py.passes.pool_before_concat import pool_before_concat
 from webnn_py.passes.pool_channels import pool_channels
@@ -69,7 +68,6 @@ BLOCKS = (
         pool_channels,
         pool_before_concat,
     ),
-    multiply_rows,
     convolve_products,
 )
 """The passes for engines with the NCHWc layout, which stores channels in blocks."""

@@ -390,7 +390,7 @@ def _matched() -> dict[str, Case]:
         )
     for name, body in ROWS.items():
         left = ["reshape", "conv2d", "reshape"]
-        found[f"rows: {name}"] = Case("multiply_rows", body, ROW, left, atol=1e-4)
+        found[f"rows: {name}"] = Case("convolve_products", body, ROW, left, atol=1e-4)
     for name, (body, pooling) in POOLED.items():
         left = ["relu", "neg", pooling, pooling, "concat"]
         found[f"pooled parts: {name}"] = Case("pool_before_concat", body, IMAGE, left)
@@ -442,12 +442,15 @@ def _staying() -> dict[str, Case]:
     for name, (body, of) in NOT_CHAINED.items():
         found[f"products: {name}"] = Case("convolve_products", body, of)
     for name, (body, of) in NO_ROWS.items():
-        found[f"rows: {name}"] = Case("multiply_rows", body, of)
+        found[f"rows: {name}"] = Case("convolve_products", body, of)
     halves = np.ones(WEIGHTS, np.float16)
     found |= {
         "products of halves": Case("convolve_products", of_halves, (3, INNER), data_type="float16"),
         "rows of halves": Case(
-            "multiply_rows", lambda b, x: b.gemm(x, b.constant(halves)), ROW, data_type="float16"
+            "convolve_products",
+            lambda b, x: b.gemm(x, b.constant(halves)),
+            ROW,
+            data_type="float16",
         ),
         "open poolings": Case("pool_before_concat", POOLED["maxima"][0], ("n", 6, 8, 7)),
         "neighbours of halves": Case("pool_channels", means, CHANNELS, data_type="float16"),
