@@ -17,12 +17,12 @@ from webnn_py.passes.cached_attention import attend_in_parts
 from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed
 from webnn_py.passes.decompose import decompose
-from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_matrices
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
-from webnn_py.passes.hard_swishes import fuse_hard_swish
-from webnn_py.passes.integer_products import multiply_integers
+from webnn_py.passes.fuse_hard_swish import fuse_hard_swish
+from webnn_py.passes.merge_duplicates import merge_duplicates
+from webnn_py.passes.multiply_integers import multiply_integers
 from webnn_py.passes.nhwc import to_nhwc
 from webnn_py.passes.pool_before_concat import pool_before_concat
 from webnn_py.passes.pool_channels import pool_channels

@@ -22,7 +22,7 @@ from tests.unit.passes.internal_listings import (
 )
 from webnn_py import MLGraphBuilder, MLOperand, ml
 from webnn_py.ir import Graph
-from webnn_py.passes.integer_products import multiply_integers
+from webnn_py.passes.multiply_integers import multiply_integers
 from webnn_py.passes.target import Target
 
 Array = np.ndarray[Any, Any]
