@@ -25,8 +25,8 @@ from tests.backend.webgpu import CommandBuffer
 from tests.internals import engine_of, session_of, set_policy, taken_for
 from tests.threads import LONG
 from webnn_py import MLContext, ml
-from webnn_py.api.batching import batch_queue as line
-from webnn_py.api.batching.batch_queue import Line
+from webnn_py.api.batching import batch_queue
+from webnn_py.api.batching.batch_queue import BatchQueue
 from webnn_py.api.batching.request import Request
 from webnn_py.api.graph_compiler import GraphCompiler
 from webnn_py.api.session import Session
@@ -174,20 +174,22 @@ def pair(
 def runs(monkeypatch: pytest.MonkeyPatch) -> Sizes:
     """How many computes were joined, and the size of the run, for each run."""
     seen: Sizes = []
-    run = Line._run
+    run = BatchQueue._run
 
-    def noted(line: Line, requests: Sequence[Request], size: int, beside: bool = False) -> None:
+    def noted(
+        queue: BatchQueue, requests: Sequence[Request], size: int, beside: bool = False
+    ) -> None:
         seen.append((len(requests), size))
-        run(line, requests, size, beside)
+        run(queue, requests, size, beside)
 
-    monkeypatch.setattr(Line, "_run", noted)
+    monkeypatch.setattr(BatchQueue, "_run", noted)
     return seen
 
 
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[MLContext], Held]]:
     """Has a context compute nothing until it is let go, nor event loops for it."""
-    monkeypatch.setattr(line, "AT_ONCE", 0)
+    monkeypatch.setattr(batch_queue, "MAX_LOOP_SECONDS", 0)
     made: list[Held] = []
 
     def held(context: MLContext) -> Held:
@@ -336,14 +338,14 @@ def soon_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def joined_threads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
     """Of each joined run: whether this thread computes it, and of how many computes it is."""
     found: list[tuple[bool, int]] = []
-    run, here = Line._run, threading.get_ident()
+    run, here = BatchQueue._run, threading.get_ident()
 
-    def noted(self: Line, requests: Any, *args: Any, **options: Any) -> None:
+    def noted(self: BatchQueue, requests: Any, *args: Any, **options: Any) -> None:
         found.append((threading.get_ident() == here, len(requests)))
         run(self, requests, *args, **options)
 
-    monkeypatch.setattr(Line, "_run", noted)
-    monkeypatch.setattr(line, "AT_ONCE", LONG)
+    monkeypatch.setattr(BatchQueue, "_run", noted)
+    monkeypatch.setattr(batch_queue, "MAX_LOOP_SECONDS", LONG)
     return found
 
 

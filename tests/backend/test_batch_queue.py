@@ -17,7 +17,7 @@ from tests.loops import Run, pause, together
 from tests.threads import LONG
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, OperationError, Timeline, ml
 from webnn_py.api.batching import batch_queue
-from webnn_py.api.batching.batch_queue import Line
+from webnn_py.api.batching.batch_queue import BatchQueue
 from webnn_py.api.batching.request import Request
 from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
@@ -95,15 +95,17 @@ def test_short_runs_are_computed_beside_each_other(
     given = [inputs(seed) for seed in range(16)]
     targets = [np.zeros((1, 3, 5), np.float32) for _ in given]
     seen: list[bool] = []
-    begun, run_one = threading.Event(), Line._run
+    begun, run_one = threading.Event(), BatchQueue._run
 
-    def noted(line: Line, requests: Sequence[Request], size: int, beside: bool = False) -> None:
+    def noted(
+        queue: BatchQueue, requests: Sequence[Request], size: int, beside: bool = False
+    ) -> None:
         seen.append(beside)
         if beside:
             begun.set()
         elif expected and seen.count(False) == 3:  # the one before knew that the first was short
             assert begun.wait(LONG)
-        run_one(line, requests, size, beside)
+        run_one(queue, requests, size, beside)
 
     async def one(number: int) -> None:
         out = {"y": targets[number]} if given_outputs else None
@@ -112,7 +114,7 @@ def test_short_runs_are_computed_beside_each_other(
     async def main() -> None:
         await execution.compute(graph, given[0])  # where rows are joined is known now
         seen.clear()
-        monkeypatch.setattr(Line, "_run", noted)
+        monkeypatch.setattr(BatchQueue, "_run", noted)
         held = hold(context)
 
         async def release() -> None:
@@ -133,7 +135,8 @@ def test_short_runs_are_parts_of_what_waits(
 ) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     monkeypatch.setattr("webnn_py.api.batching.batch_queue.LONG_RUN_SECONDS", LONG)
-    monkeypatch.setattr("webnn_py.api.batching.batch_size_policy.TRIES", 100)  # no smaller sizes
+    # No smaller sizes are tried.
+    monkeypatch.setattr("webnn_py.api.batching.batch_size_policy.RUNS_OF_A_TRIAL", 100)
     given = [inputs(seed) for seed in range(64)]
     wanted = [alone(each)["y"] for each in given]
 
@@ -153,19 +156,19 @@ def test_short_runs_are_parts_of_what_waits(
 
 
 def test_a_run_beside_that_finds_no_size_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = object.__new__(Line)
-    line._lock, line._stalled, line._beside = threading.RLock(), 0, True
+    queue = object.__new__(BatchQueue)
+    queue._lock, queue._stalled, queue._beside = threading.RLock(), 0, True
 
     def none_is_compiled() -> tuple[list[Request], int]:
-        line._stalled += 1
+        queue._stalled += 1
         return [], 0
 
-    monkeypatch.setattr(line, "_take", none_is_compiled)
-    monkeypatch.setattr(line, "_can_be_full", lambda: True)
-    monkeypatch.setattr(line, "_consider", lambda: None)
-    monkeypatch.setattr(line, "_run", None)
-    line._run_beside()
-    assert (line._stalled, line._beside) == (0, False)
+    monkeypatch.setattr(queue, "_take", none_is_compiled)
+    monkeypatch.setattr(queue, "_can_be_full", lambda: True)
+    monkeypatch.setattr(queue, "_consider", lambda: None)
+    monkeypatch.setattr(queue, "_run", None)
+    queue._run_beside()
+    assert (queue._stalled, queue._beside) == (0, False)
 
 
 def test_an_engine_that_fails_fails_one(
@@ -178,7 +181,7 @@ def test_an_engine_that_fails_fails_one(
     execution = MLAwaitedExecution(cpu, batch="batch", max_batch=4)
     given = [inputs(seed) for seed in range(4)]
     given[2]["x"][0, 0, 0] = 1e9
-    of = Line._executable
+    of = BatchQueue._executable
 
     class Failing:
         def __init__(self, executable: Any) -> None:
@@ -199,7 +202,7 @@ def test_an_engine_that_fails_fails_one(
 
     async def main() -> None:
         await execution.compute(graph, given[0])
-        monkeypatch.setattr(Line, "_executable", lambda *given: Failing(of(*given)))
+        monkeypatch.setattr(BatchQueue, "_executable", lambda *given: Failing(of(*given)))
         held = hold(cpu)
 
         async def release() -> None:
@@ -219,7 +222,7 @@ def test_others_are_computed_elsewhere(
     joined_threads: list[tuple[bool, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batch_queue, "AT_ONCE", 0)
+    monkeypatch.setattr(batch_queue, "MAX_LOOP_SECONDS", 0)
 
     async def main() -> None:
         for _ in range(3):
@@ -236,15 +239,15 @@ def test_an_interrupt_ends_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And what else waits is computed nevertheless, where the loop goes on."""
-    loop, run = asyncio.new_event_loop(), Line._run
+    loop, run = asyncio.new_event_loop(), BatchQueue._run
 
     def interrupted(*given: Any, **options: Any) -> None:
-        monkeypatch.setattr(Line, "_run", run)
+        monkeypatch.setattr(BatchQueue, "_run", run)
         raise KeyboardInterrupt
 
     async def begin() -> list[asyncio.Task[Any]]:
         await execution.compute(graph, inputs(0))
-        monkeypatch.setattr(Line, "_run", interrupted)
+        monkeypatch.setattr(BatchQueue, "_run", interrupted)
         return [asyncio.ensure_future(execution.compute(graph, inputs(n))) for n in range(2)]
 
     first, second = loop.run_until_complete(begin())

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from webnn_py.api.batching.batch_size_policy import LEAST_PART, LOOK_AGAIN, PARTS, Pace, run_sizes
+from webnn_py.api.batching.batch_size_policy import (
+    MIN_PART_ROWS,
+    PARTS,
+    RUNS_UNTIL_A_TRIAL,
+    BatchSizePolicy,
+    run_sizes,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,10 +29,10 @@ def test_sizes_are_powers_of_two_and_both_ends(low: int, high: int, sizes: list[
 
 def settled(seconds: dict[int, float]) -> int:
     """The best size, where runs of each take so long."""
-    pace = Pace(sorted(seconds))
+    policy = BatchSizePolicy(sorted(seconds))
     for _ in range(20):
-        pace.ran(pace.best, seconds[pace.best])
-    return pace.best
+        policy.ran(policy.best, seconds[policy.best])
+    return policy.best
 
 
 def test_the_largest_size_is_best_where_runs_cost_something_themselves() -> None:
@@ -46,39 +52,39 @@ def test_small_sizes_are_not_tried() -> None:
 
 
 def test_one_slow_run_decides_nothing() -> None:
-    pace = Pace([8, 16])
+    policy = BatchSizePolicy([8, 16])
     for seconds in (1000, 17, 9, 9):
-        pace.ran(pace.best, seconds)
-    assert pace.best == 16
+        policy.ran(policy.best, seconds)
+    assert policy.best == 16
 
 
 def test_all_sizes_are_tried_again() -> None:
-    pace = Pace([16, 32])
+    policy = BatchSizePolicy([16, 32])
     for seconds in (1000, 1000, 16, 16):
-        pace.ran(pace.best, seconds)
-    assert pace.best == 16
-    for _ in range(LOOK_AGAIN):
-        pace.ran(pace.best, 20)
-    assert pace.best == 32
+        policy.ran(policy.best, seconds)
+    assert policy.best == 16
+    for _ in range(RUNS_UNTIL_A_TRIAL):
+        policy.ran(policy.best, 20)
+    assert policy.best == 32
 
 
 def test_a_size_that_cannot_be_compiled_is_left_out() -> None:
-    pace = Pace([8, 16])
-    pace.drop(16)
-    pace.drop(16)
-    assert pace.best == 8
+    policy = BatchSizePolicy([8, 16])
+    policy.drop(16)
+    policy.drop(16)
+    assert policy.best == 8
 
 
 def divided(rows: int, is_short: bool = True, has_alone: bool = True) -> int:
     """Rows of a run at most, where so many are there."""
-    pace = Pace(run_sizes(1, 64))
-    pace.is_short, pace.has_alone = is_short, has_alone
-    pace.sees(rows)
-    return pace.most
+    policy = BatchSizePolicy(run_sizes(1, 64))
+    policy.is_short, policy.has_alone = is_short, has_alone
+    policy.sees(rows)
+    return policy.most
 
 
 @pytest.mark.parametrize(
-    ("rows", "most"), [(8, 64), (PARTS * LEAST_PART, 64), (18, 9), (64, 32), (512, 64)]
+    ("rows", "most"), [(8, 64), (PARTS * MIN_PART_ROWS, 64), (18, 9), (64, 32), (512, 64)]
 )
 def test_short_runs_are_parts_of_what_is_there(rows: int, most: int) -> None:
     assert divided(rows) == most
@@ -89,11 +95,11 @@ def test_runs_are_whole_that_are_long_or_need_all_threads() -> None:
 
 
 def test_what_was_there_is_forgotten_slowly() -> None:
-    pace = Pace([1, 64])
-    pace.is_short = True
-    pace.sees(64)
-    pace.sees(0)
-    assert pace.crowded
+    policy = BatchSizePolicy([1, 64])
+    policy.is_short = True
+    policy.sees(64)
+    policy.sees(0)
+    assert policy.crowded
     for _ in range(32):
-        pace.sees(1)
-    assert not pace.crowded
+        policy.sees(1)
+    assert not policy.crowded

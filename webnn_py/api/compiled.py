@@ -101,7 +101,7 @@ class CompiledGraph:
             str(recipe) if self.is_open else self._prepared.get(()).listing
         )
         self._fixed: dict[Hashable, tuple[Signature, Sizes]] = {}  # by input shapes
-        session.has(self)
+        session.register_holder(self)
 
     def fixed(
         self,

@@ -153,7 +153,7 @@ class Session:
         for engine in self.compiler.engines:
             engine.destroy()
 
-    def has(self, holder: Holder) -> None:
+    def register_holder(self, holder: Holder) -> None:
         """Register a holder, whose memory is released at the loss of the context."""
         with self._holding:
             self._holders.add(holder)

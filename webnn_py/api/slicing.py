@@ -83,7 +83,7 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
         self._begun = _Begun(executable, executable.sliced(given.inputs, given.outputs))
         self._done = False
         self._recording = threading.Lock()
-        compiled.session.has(self._begun)
+        compiled.session.register_holder(self._begun)
 
     @property
     def done(self) -> bool:

@@ -73,7 +73,7 @@ class TensorMemory:
         self.region = region_of(session.queue.target(storage) if constant is None else constant)
         self._rent: Rent | None = None
         self._lock = threading.Lock()
-        session.has(self)
+        session.register_holder(self)
 
     def place(self, what: str, error: type[MLError] = ValidationError) -> Any:
         """Return the contents of a constant, else the storage, if the tensor is usable now.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_py.api.batching.batch_size_policy import Pace
+from webnn_py.api.batching.batch_size_policy import BatchSizePolicy
 from webnn_py.api.batching.request import Request, handed_out
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
@@ -29,13 +29,13 @@ from webnn_py.ir import Array
 from webnn_py.memory.batch_rows import join_rows
 from webnn_py.ops.batch_axes import BatchAxes
 
-RUNS_ON_A_DEVICE = 2
+MAX_DEVICE_RUNS = 2
 """Maximum runs in flight per queue: one computes while the next is joined and uploaded."""
 
 
-AT_ONCE = 5e-4
+MAX_LOOP_SECONDS = 5e-4
 """Longest run, in seconds, on an event loop's thread; a thread hand-over takes 0.1 ms."""
-FEW = 3
+MAX_SINGLE_THREAD_ROWS = 3
 """Rows up to which one thread is faster than waking a pool of threads."""
 
 
@@ -49,7 +49,7 @@ class Joining:
         executables: Cache of its executables, which outlives the graph.
         axes: Batch axis of each input and output.
         sizes: Returns all open sizes for a size of the batch dimension.
-        pace: Chooses the sizes of runs.
+        policy: Chooses the sizes of runs.
         max_delay: Seconds that the first compute of a run waits for others.
     """
 
@@ -58,11 +58,11 @@ class Joining:
     executables: LRUCache[Prepared]
     axes: BatchAxes
     sizes: Callable[[int], Sizes]
-    pace: Pace
+    policy: BatchSizePolicy
     max_delay: float
 
 
-class Line:
+class BatchQueue:
     """Queue of computes that can be joined with each other.
 
     Args:
@@ -71,17 +71,19 @@ class Line:
         forget: Called with the lock held when no compute waits and none runs.
     """
 
-    def __init__(self, how: Joining, lock: threading.RLock, forget: Callable[[Line], None]) -> None:
+    def __init__(
+        self, how: Joining, lock: threading.RLock, forget: Callable[[BatchQueue], None]
+    ) -> None:
         self._how = how
         self._session = how.session
         self._forget = forget
-        self._pace = how.pace
+        self._policy = how.policy
         self._lock = lock
         self._waiting: deque[Request] = deque()
         self._rows = 0  # rows that wait
         self._under_way = 0  # runs in flight or about to begin
         on_host = self._session.device is None
-        self._most = self._session.workers if on_host else RUNS_ON_A_DEVICE
+        self._most = self._session.workers if on_host else MAX_DEVICE_RUNS
         self._timer: threading.Timer | None = None
         self._preparing: set[int] = set()  # sizes in compilation
         self._stalled = 0  # runs that wait for such a size
@@ -166,13 +168,13 @@ class Line:
 
     def _is_brief(self) -> bool:
         """Whether a run of the waiting rows is short enough for an event loop's thread."""
-        brief = self._pace.row * self._rows <= AT_ONCE and not self._pace.crowded
+        brief = self._policy.row * self._rows <= MAX_LOOP_SECONDS and not self._policy.crowded
         return brief and self._session.device is None and self._session.alive
 
     def _patience(self) -> float:
         """Return the seconds for which the batch still waits for more computes."""
         delay = self._how.max_delay if self._session.alive else 0
-        if not delay or self._rows >= self._pace.sizes[-1]:
+        if not delay or self._rows >= self._policy.sizes[-1]:
             return 0
         return self._waiting[0].arrived + delay - time.monotonic()
 
@@ -189,7 +191,7 @@ class Line:
     def _take(self) -> tuple[list[Request], int]:
         """Take the computes of the next run and its size; none while the size is compiled."""
         first = self._waiting[0]
-        self._pace.sees(self._rows + self._computed + self._handed)
+        self._policy.sees(self._rows + self._computed + self._handed)
         size = self._size(first.rows, first.rows if first.apart else self._rows)
         taken: list[Request] = []
         left = size
@@ -204,8 +206,8 @@ class Line:
 
     def _size(self, least: int, rows: int) -> int:
         """Return a compiled size for `rows` rows, at least `least`; 0 if there is none yet."""
-        sizes = self._pace.sizes
-        rows = max(least, min(rows, self._pace.most))
+        sizes = self._policy.sizes
+        rows = max(least, min(rows, self._policy.most))
         larger = next(size for size in sizes if size >= rows)
         smaller = max((size for size in sizes if size <= rows), default=0)
         # Round up if at most a quarter of the rows is padding.
@@ -246,8 +248,8 @@ class Line:
         with self._lock:
             self._preparing.discard(size)
             stalled, self._stalled = self._stalled, 0
-            if error is not None and size != self._pace.sizes[0]:
-                self._pace.drop(size)
+            if error is not None and size != self._policy.sizes[0]:
+                self._policy.drop(size)
                 error = None
             for _ in range(stalled):
                 if error is None:
@@ -295,14 +297,14 @@ class Line:
         A short run spends a good part of its time waiting for the GIL; meanwhile another one
         computes.
         """
-        pays = self._pace.is_short and not self._beside and self._session.leaves_interpreter
+        pays = self._policy.is_short and not self._beside and self._session.leaves_interpreter
         if pays and self._can_be_full():
             self._beside = True
             self._session.begin_beside_worker(self._run_beside, self._end_beside)
 
     def _can_be_full(self) -> bool:
         """Whether the queue fills a run of computes that write to no memory of the user's."""
-        most = min(self._pace.most, self._pace.sizes[-1])
+        most = min(self._policy.most, self._policy.sizes[-1])
         return self._rows >= most and all(
             each.cancellation is None for each in itertools.islice(self._waiting, most)
         )
@@ -367,14 +369,14 @@ class Line:
         An event loop also computes a few rows single-threaded, as waking a pool takes longer.
         """
         executable = self._executable(sizes)
-        one = self._pace.crowded or (size <= FEW and runs_event_loop())
+        one = self._policy.crowded or (size <= MAX_SINGLE_THREAD_ROWS and runs_event_loop())
         if not (one and self._session.leaves_interpreter):
             return executable
         assert isinstance(executable, HostExecutable)
         alone = self._session.alone.of(executable)
         if alone is None:
             return executable
-        self._pace.has_alone = True  # other sizes will have one soon
+        self._policy.has_alone = True  # other sizes will have one soon
         return alone
 
     def _finish(
@@ -412,10 +414,10 @@ class Line:
         with self._lock:  # before the waiters wake and submit again
             self._computed -= rows
             self._handed += rows
-            self._pace.is_short = seconds < LONG_RUN_SECONDS
-            self._pace.row = seconds / rows
+            self._policy.is_short = seconds < LONG_RUN_SECONDS
+            self._policy.row = seconds / rows
             if rows == size:
-                self._pace.ran(size, seconds)
+                self._policy.ran(size, seconds)
             self._end(beside)
         end_all(requests, results)
 

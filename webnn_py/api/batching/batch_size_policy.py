@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-TRIES = 2
+RUNS_OF_A_TRIAL = 2
 """Measured full runs of each size before the choice."""
-LOOK_AGAIN = 256
+RUNS_UNTIL_A_TRIAL = 256
 """Full runs after which all sizes are measured again."""
-WORTH_IT = 1.25
+MAX_ROW_TIME_FACTOR = 1.25
 """Factor by which a larger size may exceed the best time per row. Fewer runs leave more of the GIL
 to the event loop, and two measured runs are not exact."""
-LEAST_TRIED = 8
+MIN_TRIED_ROWS = 8
 """Smallest size to measure, in rows, if larger runs can be filled."""
 
 PARTS = 2
 """Number of parts that short runs divide the rows into; one thread computes each."""
-LEAST_PART = 8
+MIN_PART_ROWS = 8
 """Minimum rows of a part, as beginning a run and waking a loop cost as much as some rows."""
 
 
@@ -32,7 +32,7 @@ def run_sizes(low: int, high: int) -> list[int]:
     return sorted({low, high, *(size for size in powers if low < size < high)})
 
 
-class Pace:
+class BatchSizePolicy:
     """Policy for the size of full runs: the largest, unless smaller ones are faster per row.
 
     Args:
@@ -62,7 +62,7 @@ class Pace:
     @property
     def crowded(self) -> bool:
         """Whether runs are short and there are enough rows to divide."""
-        return self.is_short and self._there > PARTS * LEAST_PART
+        return self.is_short and self._there > PARTS * MIN_PART_ROWS
 
     @property
     def most(self) -> int:
@@ -73,10 +73,10 @@ class Pace:
     def ran(self, size: int, seconds: float) -> None:
         """Note the duration of a full run."""
         self._runs += 1
-        if self._runs % LOOK_AGAIN == 0:
+        if self._runs % RUNS_UNTIL_A_TRIAL == 0:
             self._seconds.clear()
         kept = self._seconds.setdefault(size, [])
-        if len(kept) < TRIES:
+        if len(kept) < RUNS_OF_A_TRIAL:
             kept.append(seconds / size)
             self.best = self._find_best()
 
@@ -89,10 +89,10 @@ class Pace:
     def _find_best(self) -> int:
         """Return the best size, or one to be measured next."""
         largest = self.sizes[-1]
-        tried = [size for size in self.sizes if size >= min(LEAST_TRIED, largest)]
+        tried = [size for size in self.sizes if size >= min(MIN_TRIED_ROWS, largest)]
         for size in reversed(tried):
-            if len(self._seconds.get(size, ())) < TRIES:
+            if len(self._seconds.get(size, ())) < RUNS_OF_A_TRIAL:
                 return size
         seconds = {size: min(self._seconds[size]) for size in tried}
-        enough = WORTH_IT * min(seconds.values())
+        enough = MAX_ROW_TIME_FACTOR * min(seconds.values())
         return max(size for size in tried if seconds[size] <= enough)

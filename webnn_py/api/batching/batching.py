@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.batching.batch_queue import Joining, Line
-from webnn_py.api.batching.batch_size_policy import Pace, run_sizes
+from webnn_py.api.batching.batch_queue import BatchQueue, Joining
+from webnn_py.api.batching.batch_size_policy import BatchSizePolicy, run_sizes
 from webnn_py.api.batching.request import Request
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
@@ -30,7 +30,7 @@ without the batch dimension."""
 MOST_SHARED_BYTES = 1 << 18
 """Maximum compared bytes of inputs without the batch dimension, as this blocks the event loop."""
 
-MOST_PACES = 64
+MAX_POLICIES = 64
 """Maximum sets of other sizes per graph with a batch size policy."""
 
 
@@ -45,16 +45,16 @@ class Known:
     def __init__(self, axes: BatchAxes) -> None:
         self.axes = axes
         self.shared = [place for place, axis in enumerate(axes.inputs) if axis is None]
-        self._paces: dict[Sizes, Pace] = {}
+        self._policies: dict[Sizes, BatchSizePolicy] = {}
 
-    def pace(self, others: Sizes, max_batch: int) -> Pace:
+    def policy(self, others: Sizes, max_batch: int) -> BatchSizePolicy:
         """Return the batch size policy for these sizes of the other open dimensions."""
-        if others not in self._paces:
-            if len(self._paces) >= MOST_PACES:
-                self._paces.clear()
+        if others not in self._policies:
+            if len(self._policies) >= MAX_POLICIES:
+                self._policies.clear()
             low, high = self.axes.bounds
-            self._paces[others] = Pace(run_sizes(low, max(low, min(high, max_batch))))
-        return self._paces[others]
+            self._policies[others] = BatchSizePolicy(run_sizes(low, max(low, min(high, max_batch))))
+        return self._policies[others]
 
 
 class Batching:
@@ -75,14 +75,14 @@ class Batching:
         self.lock = threading.RLock()  # refused work fails waiting computes under the lock
         self._graphs: weakref.WeakKeyDictionary[CompiledGraph, Known] = weakref.WeakKeyDictionary()
         self._under_way: dict[CompiledGraph, Completion[Known]] = {}  # analyses in progress
-        self._lines: dict[Key, Line] = {}
-        session.has(self)
+        self._queues: dict[Key, BatchQueue] = {}
+        session.register_holder(self)
 
     def release(self) -> None:
         """Fail all waiting computes at the loss of the context."""
         with self.lock:
-            for line in [*self._lines.values()]:
-                line.release()
+            for queue in [*self._queues.values()]:
+                queue.release()
 
     def known(self, compiled: CompiledGraph) -> Known | None:
         """Return the cached analysis of a graph, or None."""
@@ -133,11 +133,11 @@ class Batching:
                 return None
             key += tuple(array.tobytes() for array in shared)
         with self.lock:
-            line = self._lines.get(key)
-            if line is None:
-                line = self._lines[key] = self._line(key, executables, known, others)
-            request = Request(line, given, rows)
-            request.leads = line.add(request)
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = self._queue_of(key, executables, known, others)
+            request = Request(queue, given, rows)
+            request.leads = queue.add(request)
         return request
 
     def takes(self, given: Arguments) -> bool:
@@ -151,17 +151,19 @@ class Batching:
             )
         )
 
-    def _line(self, key: Key, executables: LRUCache[Prepared], known: Known, others: Sizes) -> Line:
+    def _queue_of(
+        self, key: Key, executables: LRUCache[Prepared], known: Known, others: Sizes
+    ) -> BatchQueue:
         def sizes(size: int) -> Sizes:
             return tuple(sorted([*others, (self.name, size)]))
 
-        def forget(line: Line) -> None:
-            if self._lines.get(key) is line:
-                del self._lines[key]
+        def forget(queue: BatchQueue) -> None:
+            if self._queues.get(key) is queue:
+                del self._queues[key]
 
-        pace = known.pace(others, self.max_batch)
-        how = Joining(self.session, key[0], executables, known.axes, sizes, pace, self.max_delay)
-        return Line(how, self.lock, forget)
+        policy = known.policy(others, self.max_batch)
+        how = Joining(self.session, key[0], executables, known.axes, sizes, policy, self.max_delay)
+        return BatchQueue(how, self.lock, forget)
 
 
 @functools.lru_cache(256)

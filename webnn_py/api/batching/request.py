@@ -30,7 +30,7 @@ class Request(Waiter):
     """Awaitable compute that waits to be joined into a batched run.
 
     Args:
-        line: Queue in which it waits.
+        queue: Queue in which it waits.
         given: Inputs and outputs of the compute.
         rows: Its size of the batch dimension.
 
@@ -45,7 +45,7 @@ class Request(Waiter):
     """
 
     __slots__ = (
-        "_line",
+        "_queue",
         "apart",
         "arrived",
         "cancellation",
@@ -55,14 +55,14 @@ class Request(Waiter):
         "rows",
     )
 
-    def __init__(self, line: Waiting, given: Arguments, rows: int) -> None:
+    def __init__(self, queue: Waiting, given: Arguments, rows: int) -> None:
         super().__init__()
         self.inputs: Sequence[Array] = given.hand_over()
         self.rows = rows
         self.arrived = time.monotonic()
         self.apart = False
         self.leads = False
-        self._line = line
+        self._queue = queue
         self.outputs = given.outputs
         self.cancellation = Cancellation() if given.writes_given else None
 
@@ -75,12 +75,12 @@ class Request(Waiter):
 
     async def lead(self) -> None:
         """Run the batch on this thread, after other tasks had their turn."""
-        await self._line.lead(self)
+        await self._queue.lead(self)
 
     async def withdraw(self, error: BaseException) -> None:
         """Withdraw the request after an error of its await; finish a write in progress."""
         ended = None if self.cancellation is None else self.cancellation.cancel()
-        self._line.withdraw(self, isinstance(error, GeneratorExit))
+        self._queue.withdraw(self, isinstance(error, GeneratorExit))
         if ended is not None:
             await wait_settled(error, ended)
 

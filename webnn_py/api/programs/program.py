@@ -275,7 +275,7 @@ class MLProgram(Unpicklable, Suggesting):
                     f"compile: a run of {count} dispatches, expected {MAX_DISPATCHES} at most"
                 )
             executable = engine.load_program(plan)
-        self._session.has(executable)
+        self._session.register_holder(executable)
         return executable
 
     def run_sync(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -473,7 +473,7 @@ def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram
     program._recorder = None
     with reading_program(path) as plan:
         program._executable = _engine_of(program._session).load_program(plan)
-        program._session.has(program._executable)
+        program._session.register_holder(program._executable)
     return program
 
 
