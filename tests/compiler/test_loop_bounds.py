@@ -7,7 +7,7 @@ import pytest
 from webnn_py.engines.webgpu.compiler.kernel import EntryPoint, Kernel, Shader
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import MIN_PART_ELEMENTS, part_lengths
 from webnn_py.engines.webgpu.compiler.loop_bounds import (
-    LONG,
+    MAX_LOOP_ELEMENTS,
     doublings,
     halvings,
     iterations_of,
@@ -66,12 +66,14 @@ def test_a_loop_must_declare_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         kernel("for (;;) {", "}")
 
 
-@pytest.mark.parametrize("count", [LONG + 1, 65_536, 70_001, 1 << 20, (1 << 24) + 3, 1 << 30])
+@pytest.mark.parametrize(
+    "count", [MAX_LOOP_ELEMENTS + 1, 65_536, 70_001, 1 << 20, (1 << 24) + 3, 1 << 30]
+)
 @pytest.mark.parametrize("multiple", [1, 16])
 def test_parts_cover_everything_once(count: int, multiple: int) -> None:
     parts, length = part_lengths(count, multiple=multiple)
     assert (parts - 1) * length < count <= parts * length
-    assert MIN_PART_ELEMENTS / 64 <= length <= LONG
+    assert MIN_PART_ELEMENTS / 64 <= length <= MAX_LOOP_ELEMENTS
     assert parts <= 2 * count / MIN_PART_ELEMENTS + 64
 
 

@@ -187,9 +187,9 @@ def test_random_graphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With all weights left in the file, and every other time all that can be is derived."""
-    monkeypatch.setattr(protobuf_strip, "LARGE", 1)
+    monkeypatch.setattr(protobuf_strip, "MIN_STRIPPED_BYTES", 1)
     if seed % 2:
-        monkeypatch.setattr(import_cache, "SMALL", 8)
+        monkeypatch.setattr(import_cache, "MAX_INLINE_BYTES", 8)
     try:
         given = to_onnx(built_from(context, seeded_case(seed).graph))
         path = saved(tmp_path / "model.onnx", given)

@@ -39,7 +39,7 @@ MAX_MADE = 1 << 22
 MAX_TOTAL = 1 << 25
 """Largest number of elements that all nodes of a model may generate at import.
 
-Folded results of at most `folding.SMALL` elements are not counted.
+Folded results of at most `folding.MAX_UNCOUNTED_ELEMENTS` elements are not counted.
 """
 FOUR_BITS: dict[int, MLOperandDataType] = {
     onnx.TensorProto.INT4: "int4",

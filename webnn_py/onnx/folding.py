@@ -30,7 +30,7 @@ MAX_ELEMENTS = 1 << 16
 """Largest total of input elements of a folded node; the graph's passes fold larger ones."""
 MAX_SIZES = 1 << 10
 """Largest total of input elements of a folded node with open dimensions."""
-SMALL = 1 << 10
+MAX_UNCOUNTED_ELEMENTS = 1 << 10
 """Largest result, in elements, that does not count towards the import limit, such as a shape."""
 
 
@@ -197,7 +197,7 @@ def can_fold(node: Any, arrays: Sequence[Array | None], affords: Callable[[int],
             made = sum(array.size for array in given)
     except (ValueError, IndexError, OverflowError, ZeroDivisionError):
         return False
-    return made <= SMALL or affords(made)
+    return made <= MAX_UNCOUNTED_ELEMENTS or affords(made)
 
 
 @dataclass(frozen=True, slots=True)

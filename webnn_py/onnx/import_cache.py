@@ -38,7 +38,7 @@ MAX_CACHE_BYTES = 64 << 20
 """Largest total of all cache files; the least recently used ones are deleted."""
 LEAST_NODES = 16
 """Fewest nodes of a cached model; smaller ones import as fast as the disk is read."""
-SMALL = 1 << 14
+MAX_INLINE_BYTES = 1 << 14
 """Largest constant, in bytes, that the entry itself contains."""
 PIECE = 8 << 20
 """Bytes of a weight that one task reads or digests."""
@@ -180,7 +180,7 @@ class _Contents:
 
     def _row(self, array: Array) -> list[Any]:
         form = array.dtype.str, array.shape
-        if array.nbytes <= SMALL:
+        if array.nbytes <= MAX_INLINE_BYTES:
             return ["text", *self._text(array.tobytes()), *form]
         origin = self._recorder.origin_of(array)
         if isinstance(origin, Result):

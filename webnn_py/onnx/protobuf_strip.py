@@ -16,7 +16,7 @@ import onnx
 
 from webnn_py.onnx.tensor import WEBNN_TYPES
 
-LARGE = 1 << 12
+MIN_STRIPPED_BYTES = 1 << 12
 """Smallest serialized initializer, in bytes, whose weight stays in the file."""
 PLACE = "place"
 """Key of the external data entry with an offset and a length in the model's own file."""
@@ -97,7 +97,7 @@ def _without_data(places: set[Place], memory: Any, first: int, last: int) -> _Pa
         first: Offset of the tensor's first byte.
         last: Offset after its last byte.
     """
-    if last - first < LARGE:
+    if last - first < MIN_STRIPPED_BYTES:
         return [memory[first:last]]
     fields = list(_fields(memory, first, last))
     types = [

@@ -13,7 +13,7 @@ from webnn_py.onnx.registry import NEEDED, Handler
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, Tensors, element_name
 
 ATTRIBUTES = onnx.AttributeProto.AttributeType
-MANY = (1 << 31) - 1
+MAX_OPERANDS = (1 << 31) - 1
 """Largest number of inputs or outputs of a variadic operator."""
 _FIELDS = {ATTRIBUTES.TENSOR: "t", ATTRIBUTES.GRAPH: "g", ATTRIBUTES.SPARSE_TENSOR: "sparse_tensor"}
 """Protobuf field of attribute types whose value is a message, which may be missing."""
@@ -125,8 +125,8 @@ def _by_handler(handler: Handler) -> Definition:
         for name, text in handler.attributes.items()
         if (kind := text.removesuffix(" | None")) in _OF_ANNOTATIONS
     }
-    most = len(inputs) if not handler.is_variadic else MANY
-    return Definition(inputs, handler.fewest, most, (1, MANY), types, handler.required)
+    most = len(inputs) if not handler.is_variadic else MAX_OPERANDS
+    return Definition(inputs, handler.fewest, most, (1, MAX_OPERANDS), types, handler.required)
 
 
 def check(
@@ -169,7 +169,7 @@ def check(
 def _between(low: int, high: int) -> str:
     if low == high:
         return str(low)
-    return f"{low} to {high}" if high < MANY else f"{low} or more"
+    return f"{low} to {high}" if high < MAX_OPERANDS else f"{low} or more"
 
 
 def _misfit(why: str) -> BrokenModelError:

@@ -27,7 +27,7 @@ from webnn_py.engines.webgpu.compiler.kernel import (
     Shader,
     reachable,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, MAX_ITERATIONS
+from webnn_py.engines.webgpu.compiler.loop_bounds import MAX_ITERATIONS, MAX_LOOP_ELEMENTS
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, Code, declared, loop, printed, u32
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
@@ -450,7 +450,7 @@ class Body:
             return
         name = self.fresh(hint)
         counter = symbol(name, count)
-        copies = min(-(-self._around * count // LONG), MAX_UNROLLED_COPIES, count)
+        copies = min(-(-self._around * count // MAX_LOOP_ELEMENTS), MAX_UNROLLED_COPIES, count)
         iterations = -(-count // copies)
         around, self._around = self._around, self._around * iterations
         last = f"{u32(count)}" if end is None else end.enclosed

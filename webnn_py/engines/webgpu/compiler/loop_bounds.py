@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.program.pieces import Code, Loop, LoopEnd
 MAX_ITERATIONS = 65_000
 """Iterations that one invocation may make in all its loops together."""
 
-LONG = 1 << 15
+MAX_LOOP_ELEMENTS = 1 << 15
 """Elements up to which one loop goes over all of them: two such loops stay within the bound."""
 
 

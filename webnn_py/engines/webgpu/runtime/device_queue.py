@@ -35,7 +35,7 @@ from webnn_py.ordering.operation import Executor, Operation, Run
 
 MAX_LOOP_DISPATCHES = 1_000
 """Dispatches that an event loop records itself: it takes up to 2 ms."""
-LARGE = 1 << 20
+MIN_SLOW_BUFFER_BYTES = 1 << 20
 """Size in bytes from which drivers take long to create a buffer."""
 
 
@@ -130,7 +130,7 @@ class DeviceQueue(CommandQueue):
 
     def reads_long(self, storage: Any) -> bool:
         """Whether the read needs a new large buffer, which would block this event loop."""
-        is_large = storage.size >= LARGE and not self.gpu.staging.has(storage.size)
+        is_large = storage.size >= MIN_SLOW_BUFFER_BYTES and not self.gpu.staging.has(storage.size)
         return is_large and runs_event_loop()
 
     def _read_later(self, read: Run, done: Completion[None], cancellation: Cancellation) -> None:

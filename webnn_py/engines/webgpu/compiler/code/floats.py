@@ -28,7 +28,7 @@ RULES: dict[str, str] = {
 FOR_INTEGERS = {"wn_above": ">", "wn_below": "<", "wn_scaled": "*"}
 """Operators on integers that correspond to functions of floats."""
 
-LARGE = 8.0e37
+MAX_RECIPROCAL_ARGUMENT = 8.0e37
 """A little less than 2^126: reciprocals of larger numbers are subnormal, and drivers flush them."""
 
 
@@ -70,7 +70,7 @@ def _arithmetic(name: str, a: Expression, b: Expression, known: Mapping[str, flo
         return "wn_scaled({a}, 0.0)"
     # Of such a number by a large one nothing is left that drivers keep.
     small = size_a is not None and size_a <= 1
-    moderate = size_b is not None and size_b <= LARGE
+    moderate = size_b is not None and size_b <= MAX_RECIPROCAL_ARGUMENT
     return None if small or moderate else "wn_div({a}, {b})"
 
 

@@ -39,7 +39,7 @@ from webnn_py.engines.webgpu.compiler.legalize.split_products import (
     SPLIT_CONVOLUTION,
     SPLIT_PRODUCT,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import MAX_LOOP_ELEMENTS
 from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_few
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
@@ -259,7 +259,7 @@ class Fusion:
         if traits.reduced is not None:
             return (
                 inline.cost > MAX_RECOMPUTED_OPS
-                or inline.iterations * traits.reduced(reader) > LONG
+                or inline.iterations * traits.reduced(reader) > MAX_LOOP_ELEMENTS
             )
         if traits.loops or _is_repeated(value, reader):
             # Each window or row reads the value. A view costs only index arithmetic.

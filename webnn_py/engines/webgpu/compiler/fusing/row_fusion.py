@@ -17,7 +17,7 @@ from webnn_py.core.shape_tracing import is_traced
 from webnn_py.core.traced_queries import sampled
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import traits_of
 from webnn_py.engines.webgpu.compiler.legalize.packed_products import PACKED_PRODUCT
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import MAX_LOOP_ELEMENTS
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes, storage_of
 from webnn_py.ir import Graph, Node, Value
@@ -220,7 +220,9 @@ def _from(
             return next(node.operands).shape == shape and node.output.shape == row
         return is_step(node, features) and node.output.shape in (shape, row)
 
-    most = LONG // count_of(first) - 1  # passes over a row, without the one that writes
+    most = (
+        MAX_LOOP_ELEMENTS // count_of(first) - 1
+    )  # passes over a row, without the one that writes
     nodes: list[Node] = []
     longest = 0
     unread: dict[Value, int] = {}  # reads that are still to come, by value

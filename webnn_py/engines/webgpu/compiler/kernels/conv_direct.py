@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import BY_TILE, EntryPoint, Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import MAX_LOOP_ELEMENTS
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, loop, u32
 from webnn_py.ir import Node
@@ -35,7 +35,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     if builder.tile:  # only matrix products have tiles
         return None
     conv = Convolution(builder, node)
-    if conv.kw > MAX_ROW_TAPS or conv.ins * conv.kh > LONG:
+    if conv.kw > MAX_ROW_TAPS or conv.ins * conv.kh > MAX_LOOP_ELEMENTS:
         return None
     if builder.computes(conv.data) or builder.computes(conv.filter):
         return None

@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_loop,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import MAX_LOOP_ELEMENTS
 from webnn_py.engines.webgpu.program.pieces import END_LOOP, declared, loop, u32
 
 _GEMM_A, _GEMM_A4, _GEMM_B4 = declared("gemm_a"), declared("gemm_a4"), declared("gemm_b4")
@@ -111,7 +111,7 @@ class _Plan:
         lines = [f"var acc{i}_{j} = {type_}();" for i in range(rows) for j in range(groups)]
         # Unroll where the loop would exceed the limit of iterations.
         iterations = problem.k // self.step
-        steps = min(-(-iterations // LONG), MAX_UNROLLED_STEPS)
+        steps = min(-(-iterations // MAX_LOOP_ELEMENTS), MAX_UNROLLED_STEPS)
         if steps == 1:
             lines.append(
                 loop(f"for (var k = 0u; k < {u32(problem.k)}; k += {u32(self.step)})", iterations)

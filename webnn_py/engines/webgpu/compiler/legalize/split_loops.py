@@ -1,8 +1,8 @@
 """Split long loops in two: partial results of equal parts, then their combination.
 
-No invocation may loop over more than `LONG` elements (see `loop_bounds`). Parallel parts are faster
-on any device. The rules here emit views, smaller nodes of the same kind, and a node that combines
-their results.
+No invocation may loop over more than `MAX_LOOP_ELEMENTS` elements (see `loop_bounds`). Parallel
+parts are faster on any device. The rules here emit views, smaller nodes of the same kind, and a
+node that combines their results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.shape_tracing import is_traced
-from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import MAX_LOOP_ELEMENTS
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
@@ -60,7 +60,7 @@ def split_long_loop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
     return None if result is None else [result]
 
 
-def part_lengths(count: int, most: int = LONG, multiple: int = 1) -> tuple[int, int]:
+def part_lengths(count: int, most: int = MAX_LOOP_ELEMENTS, multiple: int = 1) -> tuple[int, int]:
     """Return the number and length of parts with the least padding in the last one.
 
     Args:
@@ -110,11 +110,11 @@ def _reduction(rewriter: Rewriter, node: Node) -> MLOperand | None:
     axes = sorted(node.attrs["axes"])
     x = rewriter.map[next(node.operands)]
     count = math.prod(x.shape[axis] for axis in axes)
-    if count <= LONG:
+    if count <= MAX_LOOP_ELEMENTS:
         return None
     lines = flatten_axes(rewriter, wide(rewriter, x) if x.data_type == "float16" else x, axes)
     part, whole = _PARTS[node.op]
-    while lines.shape[1] > LONG:
+    while lines.shape[1] > MAX_LOOP_ELEMENTS:
         parts, length = part_lengths(lines.shape[1])
         lines = pad_end(rewriter, lines, 1, parts * length, _neutral(part, lines.data_type))
         lines = rewriter.reshape(lines, [lines.shape[0], parts, length])
@@ -135,7 +135,7 @@ def _position(rewriter: Rewriter, node: Node) -> MLOperand | None:
     axis = node.attrs["axis"]
     x = rewriter.map[next(node.operands)]
     count, kind = x.shape[axis], node.output.data_type
-    if count <= LONG:
+    if count <= MAX_LOOP_ELEMENTS:
         return None
     lines = flatten_axes(rewriter, x, [axis])
     parts, length = part_lengths(count)
@@ -157,7 +157,7 @@ def _running_sum(rewriter: Rewriter, node: Node) -> MLOperand | None:
     axis = node.attrs["axis"]
     operand = rewriter.map[next(node.operands)]
     count = operand.shape[axis]
-    if count <= LONG:
+    if count <= MAX_LOOP_ELEMENTS:
         return None
     x = wide(rewriter, operand) if operand.data_type == "float16" else operand
     lines = flatten_axes(rewriter, x, [axis])
@@ -181,7 +181,7 @@ def _matmul(rewriter: Rewriter, node: Node) -> MLOperand | None:
     """Return the sum of one product for each part of k."""
     a, b = (rewriter.map[value] for value in node.operands)
     count = a.shape[-1]
-    if count <= LONG:
+    if count <= MAX_LOOP_ELEMENTS:
         return None
     result = _product(rewriter, a, b, math.prod(node.output.shape), node.label)
     return narrow(rewriter, result, node.output.data_type)
@@ -191,7 +191,7 @@ def _product(rewriter: Rewriter, a: MLOperand, b: MLOperand, size: int, label: s
     """Multiply [..., m, k] by [..., k, n], `size` output elements, in float32, in parts of k."""
     a, b = wide(rewriter, a), wide(rewriter, b)
     count = a.shape[-1]
-    most = min(LONG, max(MIN_PART_ELEMENTS, count * size // MAX_PARTIAL_ELEMENTS))
+    most = min(MAX_LOOP_ELEMENTS, max(MIN_PART_ELEMENTS, count * size // MAX_PARTIAL_ELEMENTS))
     parts, length = part_lengths(count, most, 16)
     a = pad_end(rewriter, a, a.rank - 1, parts * length)
     b = pad_end(rewriter, b, b.rank - 2, parts * length)
@@ -214,10 +214,10 @@ def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
     ins = data.shape[1] // groups
     outs = filter_.shape[1] if transposed else filter_.shape[0] // groups
     height, width = filter_.shape[2:]
-    if ins * height * width <= LONG or ins == 1:
+    if ins * height * width <= MAX_LOOP_ELEMENTS or ins == 1:
         return None
     data, filter_ = wide(rewriter, data), wide(rewriter, filter_)
-    parts, length = part_lengths(ins, min(ins - 1, max(1, LONG // (height * width))))
+    parts, length = part_lengths(ins, min(ins - 1, max(1, MAX_LOOP_ELEMENTS // (height * width))))
     batch, _, *size = data.shape
     data = rewriter.reshape(data, [batch, groups, ins, *size])
     data = pad_end(rewriter, data, 2, parts * length)
@@ -257,7 +257,7 @@ def _pool(rewriter: Rewriter, node: Node) -> MLOperand | None:
     x = rewriter.map[next(node.operands)]
     taps = math.prod(attrs["window_dimensions"])
     places = dims(node.output.shape, attrs["layout"], "hw")
-    if taps <= LONG:
+    if taps <= MAX_LOOP_ELEMENTS:
         return None
     if 1 not in attrs["window_dimensions"] and places != (1, 1):
         return _by_axes(rewriter, node, x, places)
