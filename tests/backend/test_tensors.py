@@ -345,7 +345,10 @@ def test_threads_keep_their_own_order_on_one_context(context: MLContext) -> None
         (({"x": "wide"}, "y"), "input 'x': the MLTensor is"),
         (({"x": "x"}, "wide as y"), "output 'y': the MLTensor is"),
         (({"x": "constant"}, "y"), "constant"),
-        (({"x": "array"}, "y"), "got ndarray, expected an MLTensor"),
+        (
+            ({"x": "array"}, "y"),
+            "got ndarray, expected an MLTensor; write_tensor copies it into one",
+        ),
         (({"x": "foreign"}, "y"), "belongs to another context"),
         (({"x": "gone"}, "y"), "is destroyed"),
     ],

@@ -225,7 +225,8 @@ def memory_of(tensor: object, what: str, error: type[MLError] = ValidationError)
         ValidationError: (or `error`) `tensor` is not an MLTensor.
     """
     if not isinstance(tensor, MLTensor):
-        raise error(f"{what}: got {type_name(tensor)}, expected an MLTensor")
+        hint = "; write_tensor copies it into one" if isinstance(tensor, np.ndarray) else ""
+        raise error(f"{what}: got {type_name(tensor)}, expected an MLTensor{hint}")
     return tensor._memory
 
 
