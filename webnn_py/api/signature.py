@@ -172,8 +172,8 @@ class Signature:
         if missing:
             self._check_names(read, {}, bound, error, constants.places)
             raise error(
-                f"the size of {', '.join(missing)} does not follow from the inputs; give one that"
-                ' has it as {"resource": ..., "dimensions": [...]}'
+                f"the size of {', '.join(missing)} does not follow from the inputs; give an array"
+                ' of that shape, or {"resource": ..., "dimensions": [...]}'
             )
         return found
 

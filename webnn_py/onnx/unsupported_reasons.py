@@ -39,4 +39,4 @@ def reason_of(operator: str) -> str:
     for pattern, text in REASONS.items():
         if fnmatch(operator, pattern):
             return text
-    return "there is no such operator here"
+    return "webnn_py has no importer for it"
