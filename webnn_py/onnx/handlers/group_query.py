@@ -5,6 +5,7 @@ Source: ONNX Runtime, "Contrib Operators".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,21 +279,11 @@ def group_query_attention(
             refuse(f"{name}, which it has no counterpart for")
     if (past_key is None) != (past_value is None):
         raise BrokenModelError("past_key and past_value must be given together")
-    if (key is None) != (value is None):
-        raise BrokenModelError("key and value must be given together")
-    check_rank(3, query=query, key=key, value=value)
+    check_rank(3, query=query)
     check_rank(4, past_key=past_key, past_value=past_value)
     check_rank(2, position_ids=position_ids)
+    q, k, v = _in_heads(g, query, key, value, num_heads, kv_num_heads)
     batch, new = query.shape[:2]
-    if key is None or value is None:
-        packed = heads(g, query, num_heads + 2 * kv_num_heads)
-        q = part(g, packed, 1, 0, num_heads)
-        k, v = (part(g, packed, 1, num_heads + i * kv_num_heads, kv_num_heads) for i in range(2))
-    else:
-        if key.shape[1] != new:
-            refuse(f"{key.shape[1]} keys for {new} queries")
-        q = heads(g, query, num_heads)
-        k, v = heads(g, key, kv_num_heads), heads(g, value, kv_num_heads)
     before = 0 if past_key is None else past_key.shape[2]
     of = seqlens_k, total_sequence_length, str((before, new, batch))  # of a layer as of all others
     cache = g.once(
@@ -311,23 +302,57 @@ def group_query_attention(
     keys, values = _stored(g, cache, past_key, k), _stored(g, cache, past_value, v)
     if head_sink is None and smooth_softmax:
         head_sink = g.expand(g.constant(0, query), [num_heads])
-    options = dict(
-        g.once(
-            ("seen", causal, local_window_size, *of),
-            lambda: _seen(g, cache, seqlens_k, batch, bool(causal), local_window_size),
-        )
+    options = g.once(
+        ("seen", causal, local_window_size, *of),
+        lambda: _seen(g, cache, seqlens_k, batch, bool(causal), local_window_size),
     )
-    made_keys, made_values, mask = keys, values, attention_bias
+    seen: tuple[Any, Any, Any] = keys, values, attention_bias
     if head_sink is not None:
-        if options.pop("window", None) is not None:  # it would hide the sink
-            start = (
-                None if cache.start is None else g.reshape(cache.start, [cache.start.shape[0], 1])
-            )
-            mask = masked(g, mask, causal_mask(g, new, cache.length, start, local_window_size))
-        made_keys, made_values, mask = with_sink(g, keys, values, mask, head_sink)
-        if "lengths" in options:
-            options["lengths"] = g.add(options["lengths"], int32(g, 1))
-    made = attended(
-        g, q, made_keys, made_values, scale=scale, softcap=softcap, mask=mask, **options
-    )
+        seen, options = _behind_sink(g, cache, *seen, head_sink, options)
+    *both, mask = seen
+    made = attended(g, q, *both, scale=scale, softcap=softcap, mask=mask, **options)
     return [merged(g, made), keys, values]
+
+
+def _in_heads(
+    g: Emitter,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    count: int,
+    shared: int,
+) -> tuple[Any, Any, Any]:
+    """Return queries in `count` heads, keys and values in `shared` ones.
+
+    Without keys and values, the queries hold all three side by side.
+    """
+    if (key is None) != (value is None):
+        raise BrokenModelError("key and value must be given together")
+    check_rank(3, key=key, value=value)
+    if key is None or value is None:
+        packed = heads(g, query, count + 2 * shared)
+        k, v = (part(g, packed, 1, count + i * shared, shared) for i in range(2))
+        return part(g, packed, 1, 0, count), k, v
+    if key.shape[1] != query.shape[1]:
+        refuse(f"{key.shape[1]} keys for {query.shape[1]} queries")
+    return heads(g, query, count), heads(g, key, shared), heads(g, value, shared)
+
+
+def _behind_sink(
+    g: Emitter,
+    cache: _Cache,
+    keys: Any,
+    values: Any,
+    mask: Tensor | None,
+    sink: Tensor,
+    options: Mapping[str, Any],
+) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
+    """Return keys, values and mask behind a sink, and the options of the attention to them."""
+    options = dict(options)
+    if (window := options.pop("window", None)) is not None:  # it would hide the sink
+        start = None if cache.start is None else g.reshape(cache.start, [cache.start.shape[0], 1])
+        mask = masked(g, mask, causal_mask(g, cache.new, cache.length, start, window))
+    behind_sink = with_sink(g, keys, values, mask, sink)
+    if "lengths" in options:
+        options["lengths"] = g.add(options["lengths"], int32(g, 1))
+    return behind_sink, options
