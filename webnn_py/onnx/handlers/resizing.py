@@ -158,7 +158,8 @@ def _repeats(factor: float | None, how: Interpolation) -> bool:
 
 def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interpolation) -> Any:
     """Resize one axis with open sizes: gather the neighbors of each element and weight them."""
-    if how.antialias or how.exclude_outside or how.cubic_coeff_a != -0.75:
+    is_default = how.mode != "cubic" or how.cubic_coeff_a == -0.75
+    if how.antialias or how.exclude_outside or not is_default:
         refuse("other weights than the default ones, with open dimensions")
     kind, old = how.coordinate_transformation_mode, x.shape[axis]
     numbers = g.places(new, axis, x.rank)
@@ -193,16 +194,14 @@ def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interp
 def _resampled(
     g: Emitter,
     x: Tensor,
-    axes: Sequence[int],
-    sizes: Sequence[Any],
-    factors: Sequence[Any],
+    axis_sizes: Sequence[tuple[int, Any, Any]],
     how: Interpolation,
 ) -> Any:
     """Resize by WebNN's resample2d; return None if it interpolates differently."""
     if x.rank != 4 or not x.is_float:
         return None
     new = list(x.shape)
-    for axis, size, factor in zip(axes, sizes, factors, strict=True):
+    for axis, size, factor in axis_sizes:
         old = x.shape[axis]
         new[axis] = size
         if factor is not None and quotient(size, old) != factor:
@@ -212,7 +211,7 @@ def _resampled(
     if pair is None:
         return None
     if how.mode == "nearest":
-        if not all(_repeats(factor, how) for factor in factors):
+        if not all(_repeats(factor, how) for _, _, factor in axis_sizes):
             return None
         return g.resample2d(x, sizes=[new[i] for i in pair], axes=pair)
     if how.mode != "linear" or how.antialias or how.exclude_outside:
@@ -303,50 +302,59 @@ def resize(
         bool(antialias),
         bool(exclude_outside),
     )
+    axis_sizes = list(zip(used, new, factors, strict=True))
     if mode == "linear" and x.data_type in INTEGERS:
-        wide = resize(
-            g,
-            g.cast(x, "float32"),
-            roi,
-            scales,
-            sizes,
-            antialias=antialias,
-            axes=axes,
-            coordinate_transformation_mode=coordinate_transformation_mode,
-            exclude_outside=exclude_outside,
-            extrapolation_value=extrapolation_value,
-            keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-            mode=mode,
-        )
+        wide = _resized(g, g.cast(x, "float32"), roi, axis_sizes, how, extrapolation_value)
         return g.cast(_whole(g, wide, how), x.data_type)
-    resampled = _resampled(g, x, used, new, factors, how)
+    return _resized(g, x, roi, axis_sizes, how, extrapolation_value)
+
+
+def _resized(
+    g: Emitter,
+    x: Tensor,
+    roi: Tensor | None,
+    axis_sizes: Sequence[tuple[int, Any, Any]],
+    how: Interpolation,
+    extrapolation_value: float,
+) -> Any:
+    """Resize by WebNN's resample2d, or else one axis after another.
+
+    Args:
+        g: The emitter.
+        x: The tensor.
+        roi: The region of each axis for `tf_crop_and_resize`: all starts, then all ends.
+        axis_sizes: The axes, each with its new size and its factor.
+        how: The interpolation.
+        extrapolation_value: What elements outside the tensor are.
+    """
+    resampled = _resampled(g, x, axis_sizes, how)
     if resampled is not None:
         return resampled
-    starts, ends = [0.0] * len(used), [1.0] * len(used)
-    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
-    if cropped and roi is not None:
-        region = [float(value) for value in roi.known("roi").reshape(-1)]
-        region = listed("roi", region, 2 * len(used))
-        starts, ends = region[: len(used)], region[len(used) :]
+    kind, count = how.coordinate_transformation_mode, len(axis_sizes)
+    regions = [(0.0, 1.0)] * count
+    is_cropped = kind == "tf_crop_and_resize"
+    if is_cropped and roi is not None:
+        ends = [float(value) for value in roi.known("roi").reshape(-1)]
+        ends = listed("roi", ends, 2 * count)
+        regions = list(zip(ends[:count], ends[count:], strict=True))
     made: Any = x
     outside = np.zeros([1] * x.rank, bool)
-    for axis, size, factor, start, end in zip(used, new, factors, starts, ends, strict=True):
+    for (axis, size, factor), region in zip(axis_sizes, regions, strict=True):
         old = x.shape[axis]
-        if size == old and factor == 1 and not cropped:
+        if size == old and factor == 1 and not is_cropped:
             continue
         if is_open([size, old]):
             made = _stretched(g, made, axis, size, factor, how)
             continue
-        count = size * (1 if mode == "nearest" else old)
-        g.afford(count, f"a size of {size} along axis {axis}, of {old} before", MOST_WEIGHTS)
-        kind = coordinate_transformation_mode
-        places = _places(kind, size, old, factor, (start, end), old * factor)
+        weights = size * (1 if how.mode == "nearest" else old)
+        g.afford(weights, f"a size of {size} along axis {axis}, of {old} before", MOST_WEIGHTS)
+        places = _places(kind, size, old, factor, region, old * factor)
         if np.array_equal(places, np.arange(old)):
             continue
-        if not x.is_float and mode != "nearest":
+        if not x.is_float and how.mode != "nearest":
             refuse(f"WebNN has no products of {x.data_type}")
         made = _applied(g, made, axis, _weights(places, old, factor, how))
-        if cropped:
+        if is_cropped:
             beyond = (places < 0) | (places > old - 1)
             outside = outside | beyond.reshape([-1 if k == axis else 1 for k in range(x.rank)])
     if outside.any():
