@@ -143,12 +143,7 @@ class LoadedModel:
             # From operator version 19 on, ONNX Runtime averages windows one element at a time.
             older=any(node.op == "average_pool2d" for node in graph.nodes),
         )
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = SILENT
-        options.add_session_config_entry(SPIN_OPTION, str(_spin_microseconds(graph)))
-        options.add_session_config_entry(*NO_INTEGER_FUSION)
-        if threads is not None:
-            options.intra_op_num_threads = threads
+        options = _session_options(graph, threads)
         if profile_prefix is not None:
             options.enable_profiling = True
             options.profile_file_prefix = profile_prefix
@@ -203,6 +198,17 @@ class LoadedModel:
     def memory_use(self) -> MemoryUse:
         """Return the memory of the weights, twice: the session may copy them to its own layout."""
         return self._held
+
+
+def _session_options(graph: Graph, threads: int | None) -> Any:
+    """Return the options of a session for a graph."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = SILENT
+    options.add_session_config_entry(SPIN_OPTION, str(_spin_microseconds(graph)))
+    options.add_session_config_entry(*NO_INTEGER_FUSION)
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
 
 
 def _disabled_optimizers(graph: Graph) -> list[str]:
