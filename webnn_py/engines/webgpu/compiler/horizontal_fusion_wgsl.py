@@ -108,16 +108,9 @@ def fused_kernel(pairs: Sequence[tuple[Kernel, Shader]]) -> Kernel:
     lines: list[str] = []
     end = 0
     for number, (kernel, shader) in enumerate(pairs):
-        bound = bound_parts(kernel, shader)
-        names = {
-            binding.name: f"data{parts.index(part)}"
-            for binding, part in zip(shader.bindings, bound, strict=True)
-        }
-        keys = zip(shader.entry.arrays, _array_keys(shader), strict=True)
-        names |= {array.name: array_names[key] for array, key in keys}
-        own = (*shader.functions, *shader.entry.functions)
-        names |= {f.name: f"{f.name}_{number}" for f in own if not f.name.startswith(PRELUDE)}
-        for function in own:
+        places = [parts.index(part) for part in bound_parts(kernel, shader)]
+        names = _fused_names(shader, number, places, array_names)
+        for function in (*shader.functions, *shader.entry.functions):
             made = replace(
                 function,
                 name=names.get(function.name, function.name),
@@ -157,6 +150,27 @@ def fused_kernel(pairs: Sequence[tuple[Kernel, Shader]]) -> Kernel:
         roots=tuple(root for kernel in kernels for root in kernel.roots),
         tile=", ".join(dict.fromkeys(kernel.tile for kernel in kernels if kernel.tile)),
     )
+
+
+def _fused_names(
+    shader: Shader, number: int, places: Sequence[int], arrays: Mapping[tuple[int, str], str]
+) -> dict[str, str]:
+    """Return the names that the declarations of a shader have in a fused one.
+
+    Args:
+        shader: The shader.
+        number: Its number.
+        places: Numbers of its bindings.
+        arrays: Names of the workgroup arrays, by the keys of `common_arrays`.
+    """
+    bindings = zip(shader.bindings, places, strict=True)
+    keys = zip(shader.entry.arrays, _array_keys(shader), strict=True)
+    own = (*shader.functions, *shader.entry.functions)
+    return {
+        **{binding.name: f"data{place}" for binding, place in bindings},
+        **{array.name: arrays[key] for array, key in keys},
+        **{f.name: f"{f.name}_{number}" for f in own if not f.name.startswith(PRELUDE)},
+    }
 
 
 def workgroups_of(kernel: Kernel, shader: Shader, invocations: int) -> int:
