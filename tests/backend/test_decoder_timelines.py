@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from tests.decoders import decoder_by_hand, logits_after, tokens_after
 from tests.graphs import doubling
 from tests.threads import LONG, in_threads
 from webnn_py import InvalidStateError, MLContext, OperationError, Timeline, ValidationError
+from webnn_py.api.decoding.timeline_turn import TimelineTurn
+from webnn_py.ordering.operation import Operation
 
 PROMPT = [3, 1, 4]
 
@@ -129,3 +133,57 @@ def test_work_that_never_begins_fails(each: MLContext) -> None:
         fails.wait_sync(1, LONG)
     each.dispatch(doubling(each), {"x": x}, {"y": y})
     np.testing.assert_array_equal(each.read_tensor_sync(y), ONES * 2)
+
+
+def test_cycles_of_waits_through_a_decoder_are_found(each: MLContext) -> None:
+    decoder, gate, done = decoder_by_hand(each), Timeline(), Timeline()
+    x, y = tensor(each, ONES), tensor(each)
+    each.dispatch(doubling(each), {"x": x}, {"y": y}, sync=[done(wait=1), gate(signal=1)])
+    with pytest.raises(OperationError, match=r"can never run.*dispatch to 'y'"):
+        list(decoder.generate_sync(PROMPT, sync=[gate(wait=1), done(signal=1)]))
+    with pytest.raises(OperationError, match="can never run"):
+        each.read_tensor_sync(y)
+    assert list(decoder.generate_sync(PROMPT, max_tokens=2)) == tokens_after(PROMPT, 2)
+
+
+def test_a_generation_that_goes_on_may_still_signal(each: MLContext) -> None:
+    """Two dispatches that wait for each other can run, as the generation frees one of them."""
+    decoder, first, second = decoder_by_hand(each), Timeline(), Timeline()
+    x, y, z = tensor(each, ONES), tensor(each), tensor(each)
+    tokens = decoder.generate_sync(PROMPT, max_tokens=12, sync=[first(signal=1)])
+    found = [next(tokens)]
+    graph = doubling(each)
+    each.dispatch(graph, {"x": x}, {"y": y}, sync=[first(wait=1), second(signal=1)])
+    each.dispatch(graph, {"x": x}, {"y": z}, sync=[second(wait=1), first(signal=1)])
+    found += tokens
+    assert found == tokens_after(PROMPT, 12)
+    np.testing.assert_array_equal(each.read_tensor_sync(z), ONES * 2)
+
+
+class _Taken:
+    """A queue whose worker has taken the work, but not begun it."""
+
+    def submit(self, operation: Operation) -> None:
+        for timeline, value in operation.signals:
+            timeline.expect(value, operation)
+        self.taken = operation
+
+    def withdraw(self, operation: Operation) -> None:
+        """Change nothing: it is too late."""
+
+
+def test_work_that_is_left_as_it_begins_does_not_begin() -> None:
+    gate, done = Timeline(), Timeline()
+    session: Any = SimpleNamespace(queue=_Taken())
+    turn = TimelineTurn(session, (gate(wait=1), done(signal=1)), "the work")
+    begun: list[None] = []
+    failed: list[BaseException] = []
+    turn.begin(lambda: begun.append(None), failed.append)
+    turn.cancel()
+    with pytest.raises(OperationError, match="left") as left:
+        session.queue.taken.run()
+    session.queue.taken.abandon(left.value)
+    assert not begun
+    assert len(failed) == 1
+    with pytest.raises(OperationError, match="left"):
+        done.wait_sync(1, LONG)

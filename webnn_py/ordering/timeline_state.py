@@ -209,6 +209,11 @@ class TimelineState:
                 ready += self._take(lambda w: w.work is None and self._failure(w.value) is not None)
         _call(ready)
 
+    def withdraw(self, value: int, work: object) -> None:
+        """Forget accepted work whose place as a signaller of `value` other work takes."""
+        with self._lock:
+            self._no_longer_expected(value, work)
+
     def watch(self, timelines: Iterable[TimelineState]) -> None:
         """Recheck waiters of `timelines` at the next change in who signals this timeline."""
         with self._lock:
