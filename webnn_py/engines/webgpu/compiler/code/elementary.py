@@ -114,13 +114,23 @@ FUNCTIONS = {
   return q;
 }""",
     "wn_gelu_half": """fn wn_gelu_half(x: f32) -> f32 {
-  // Chebyshev's fit to the complementary function on both sides, which lose at most 1e-6 of x.
-  let y = min(abs(x), 20.0);
-  let z = 0.7071067811865476 * y;
-  let t = 1.0 / (1.0 + 0.5 * z);
-  let q = wn_erfc_fit(t);
-  let part = 0.5 * t * exp(fma(-z, z, q));
-  return select(x * part, x - y * part, x > 0.0);
+  // A fit to the logarithm of half the complementary function, good to 0.01 units in the last
+  // place of float16.
+  let y = abs(x);
+  var q = fma(-1.5299254e-6, y, 5.6630928e-5);
+  q = fma(q, y, -8.9944572e-4);
+  q = fma(q, y, 8.4136184e-3);
+  q = fma(q, y, -5.3815859e-2);
+  q = fma(q, y, -0.45856897);
+  q = fma(q, y, -1.1512216);
+  let part = exp2(fma(q, y, -0.99999628));
+  return x * select(part, 1.0 - part, x > 0.0);
+}""",
+    "wn_sigmoid_half": """fn wn_sigmoid_half(x: f32) -> f32 {
+  // WGSL's own exp is precise enough for float16.
+  let t = exp(-abs(x));
+  let large = 1.0 / (1.0 + t);
+  return select(select(t * large, large, x > 0.0), x, wn_is_nan(x));
 }""",
     "wn_head": """fn wn_head(x: f32) -> f32 {
   // The upper half of the digits: products of two such are exact.

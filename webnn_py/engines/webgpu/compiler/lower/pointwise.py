@@ -19,7 +19,7 @@ from webnn_py.ops.declare import REGISTRY
 EXACT = "exact"
 """Attribute of a node whose quotient must be correctly rounded; see `ExactQuotients`."""
 
-ROUNDED = {"gelu": "wn_gelu_half({input})"}
+ROUNDED = {"gelu": "wn_gelu_half({input})", "sigmoid": "wn_sigmoid_half({input})"}
 """Expressions that are precise enough for results that are rounded to float16."""
 
 EXACTLY = {"div": "wn_quotient({a}, {b})", "reciprocal": "wn_quotient(1.0, {input})"}
