@@ -107,11 +107,16 @@ def check(
 
 @anywhere
 def test_products_with_rests(matrices: tuple[MLContext, list[str]]) -> None:
-    """Rows, columns and k that leave rests, and an epilogue."""
-    a, c, d = drawn(37, 70), drawn(70, 52), drawn(52)
+    """Rows, columns and k that leave rests; an epilogue, and one that reads a matrix."""
+    a, c, d, e = drawn(37, 70), drawn(70, 52), drawn(52), drawn(37, 52)
     inputs = {"a": a, "c": c, "d": d}
     expected = np.maximum(a.astype(np.float64) @ c.astype(np.float64) + d, 0)
     check(matrices, lambda b, a, c, d: b.relu(b.add(b.matmul(a, c), d)), inputs, expected)
+
+    def record(b: MLGraphBuilder, a: MLOperand, c: MLOperand, *others: MLOperand) -> MLOperand:
+        return b.mul(b.relu(b.add(b.matmul(a, c), others[0])), others[1])
+
+    check(matrices, record, inputs | {"e": e}, expected * e)
 
 
 UNEVEN = Cost(SubgroupTile(32, 48, 32, 2, 1), 1, 1, 1, 1)

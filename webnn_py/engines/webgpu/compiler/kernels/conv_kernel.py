@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8, Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import SET4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
@@ -220,6 +220,10 @@ class Convolution:
         own = self.split_batch(batch)[1] * self.per_group + channel
         return self.put(function, self.place(batch, channel, position), own, value)
 
+    def made4(self, batch: Index, channel: Index, position: Index, value: str) -> str:
+        """Emit what `store` by `put4` stores."""
+        return self.store("made4", batch, channel, position, value).removesuffix(";")
+
     def place(self, batch: Index, channel: Index, position: Index) -> Index:
         """Return the flat index of an output element of a group."""
         if self.joins_images:
@@ -409,6 +413,8 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))
         if vector
         else None,
+        made4=lambda batch, row, col, value: conv.made4(batch, col, row, value),
+        set4=lambda batch, row, col, made: f"{SET4}({conv.place(batch, col, row)}, {made});",
     )
 
 

@@ -19,6 +19,7 @@ from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 PUT, PUT4, _TAIL = declared("put"), declared("put4"), declared("tail")
+MADE4, SET4 = declared("made4"), declared("set4")
 _TAIL_NEAR = declared("tail_near")
 
 
@@ -31,7 +32,8 @@ def emit_epilogue(
 ) -> None:
     """Add the functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
 
-    With a channel they are `put(i, channel, total)` and `put4(i, channel, total)`.
+    With a channel they are `put(i, channel, total)` and `put4(i, channel, total)`. `made4` has the
+    parameters of `put4` and returns what that stores; `set4(i, made)` stores it.
 
     Args:
         builder: The kernel's builder.
@@ -84,8 +86,13 @@ def emit_epilogue(
             flagging = f"unsure: ptr<function, bool>, {taken}"
             builder.function("tail_near", flagging, storage.compute, tail("unsure"))
         read, four = _four_results(storage, at, [*vectors.values()], has_near)
-        put4 = f" {read}{OUT}[{to} >> 2u] = {four}; "
-        builder.functions.append(Function.of("put4", f"{parameters}, t: vec4<{compute}>", "", put4))
+        kind = "u32" if storage.per_word == 4 else f"vec4<{storage.element}>"
+        parameters4, to4 = f"{parameters}, t: vec4<{compute}>", f"{OUT}[{to} >> 2u]"
+        builder.functions += [
+            Function.of("put4", parameters4, "", f" {read}{to4} = {four}; "),
+            Function.of("made4", parameters4, kind, f" {read}return {four}; "),
+            Function.of("set4", f"i: u32, made: {kind}", "", f" {to4} = made; "),
+        ]
     builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", put))
 
 

@@ -19,7 +19,7 @@ go where a tile was: what shared memory that saves leaves room for more workgrou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.traced_queries import divides, is_zero, sampled
@@ -82,6 +82,9 @@ def emit_subgroup(problem: GemmProblem, tile: SubgroupTile, limits: Limits) -> T
     )
     return TileKernel(entry, grid.workgroups)
 
+
+MATRICES_AT_ONCE = 4
+"""Result matrices of a subgroup whose elements are computed before any is stored."""
 
 MAX_SPLIT_DEPTH = 1024
 """Steps of k whose products of halves one result matrix adds up.
@@ -401,12 +404,51 @@ class _Writer:
         """Emit the stores of all result matrices, through shared memory."""
         if loops_stores(self.problem, len(self.results)):
             return self._store_loop(guards)
+        if self.problem.store4 is not None and self.problem.made4 is not None and not self.is_split:
+            firsts = range(0, len(self.results), MATRICES_AT_ONCE)
+            groups = (self.results[first : first + MATRICES_AT_ONCE] for first in firsts)
+            return [line for group in groups for line in self._store_group(guards, group)]
         lines = []
         for i, j in self.results:
             lines += [*self._share_result(i, j), "workgroupBarrier();"]
             row, col = constant(i * self.shape.m), constant(j * self.shape.n)
             lines += [*self._store(guards, row, col), "workgroupBarrier();"]
         return lines
+
+    def _store_group(self, guards: Guards, group: Sequence[tuple[int, int]]) -> list[str]:
+        """Emit the stores of some result matrices, whose elements are all computed before.
+
+        No driver moves an epilogue's load before a store to another buffer, so that each load
+        between stores takes its whole latency.
+        """
+        problem, shape, across = self.problem, self.shape, self.shape.n // 4
+        size = shape.m * across
+        first = symbol("subgroup", self.tile.subgroups) * size
+        assert problem.made4 is not None
+        assert problem.set4 is not None
+        taken, made, puts = [], [], []
+        batch = symbol("batch", problem.batch)
+        for number, (i, j) in enumerate(group):
+            taken += [*self._share_result(i, j), "workgroupBarrier();"]
+            for task in range(-(-size // shape.invocations)):
+                place = symbol("lane", shape.invocations) + task * shape.invocations
+                at, name = place.below(size), f"{number}_{task}"
+                row, col = symbol(f"row{name}", problem.m), symbol(f"col{name}", problem.n)
+                taken += [
+                    f"let row{name} = row0 + own_row + {at // across + i * shape.m};",
+                    f"let col{name} = col0 + own_col + {at % across * 4 + j * shape.n};",
+                    f"let value{name} = {declared(self.shared_results)}[{first + at}];",
+                ]
+                made.append(f"let stored{name} = {problem.made4(batch, row, col, f'value{name}')};")
+                inside = [
+                    *([f"{place} < {u32(size)}"] if place.high >= size else ()),
+                    *([f"row{name} < {u32(problem.m)}"] if guards.m else ()),
+                    *([f"col{name} < {u32(problem.n)}"] if guards.n else ()),
+                ]
+                put = problem.set4(batch, row, col, f"stored{name}")
+                puts.append(f"if ({' && '.join(inside)}) {{ {put} }}" if inside else put)
+            taken.append("workgroupBarrier();")
+        return ["{", *taken, *made, *puts, "}"]
 
     def _store_loop(self, guards: Guards) -> list[str]:
         """Emit the stores in a loop, so that a long epilogue's code appears once."""

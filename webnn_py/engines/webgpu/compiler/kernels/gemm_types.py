@@ -129,6 +129,9 @@ class GemmProblem:
             of C may wait, or of four with `store4`.
         store: `store(batch, row, col, value)`: statements that store one element of C.
         store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
+        made4: `made4(batch, row, col, value)`: expression of what `store4` stores, where kernels
+            may compute several before they store any.
+        set4: `set4(batch, row, col, made)`: statements that store it.
         k_run: Extent of k within which B's hooks need no new division; divides k. 1 if there is
             none. A tile within one run divides once for all its elements.
         looped: Whether small tiles loop over steps of k, however large the product.
@@ -158,6 +161,8 @@ class GemmProblem:
     partial: LoadHook | None = None
     store: StoreHook
     store4: StoreHook | None = None
+    made4: StoreHook | None = None
+    set4: StoreHook | None = None
     k_run: int = 1
     looped: bool = False
     long_stores: bool = False
@@ -290,6 +295,8 @@ class GemmProblem:
             b8=None if a8 is None else lambda batch, k, col: a8(batch, col, k),
             store=lambda batch, row, col, value: store(batch, col, row, value),
             store4=None,
+            made4=None,
+            set4=None,
             a_major="m" if self.b_major == "n" else "k",
             b_major="n" if self.a_major == "m" else "k",
         )

@@ -15,7 +15,13 @@ from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import add_vec4_loader, dequantize_node
 from webnn_py.engines.webgpu.compiler.inplace_concat import is_row_major
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import PUT, PUT4, emit_epilogue
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import (
+    MADE4,
+    PUT,
+    PUT4,
+    SET4,
+    emit_epilogue,
+)
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.row_prologue import StagedRow, computes_row
@@ -407,6 +413,8 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         store4=(lambda batch, row, col, value: f"{PUT4}({place(batch, row, col)}, {value});")
         if builder.vector_out
         else None,
+        made4=lambda batch, row, col, value: f"{MADE4}({place(batch, row, col)}, {value})",
+        set4=lambda batch, row, col, made: f"{SET4}({place(batch, row, col)}, {made});",
     )
     return Product(
         problem,

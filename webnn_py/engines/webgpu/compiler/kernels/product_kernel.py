@@ -38,6 +38,7 @@ from webnn_py.engines.webgpu.compiler.legalize.split_products import (
     SPLIT_CONVOLUTION,
     SPLIT_PRODUCT,
 )
+from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.pieces import Code, u32
 from webnn_py.ir import Node, Value
 
@@ -71,7 +72,10 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     product.emit_epilogue()
     limits, kind = gemm_limits(builder), builder.features.kind
     problem = replace(
-        product.problem, long_stores=_is_long(builder), partial=_partial(builder, product)
+        product.problem,
+        made4=None if _adds_bias_only(builder, node) else product.problem.made4,
+        long_stores=_is_long(builder),
+        partial=_partial(builder, product),
     )
     tile = matmul.emit_gemm(problem, limits, kind, builder.tile)
     return builder.finish(node.op, tile.entry, tile.workgroups)
@@ -108,6 +112,19 @@ def _partial(builder: KernelBuilder, product: Product) -> LoadHook | None:
         return f"{OUT}[{place.enclosed} >> 2u]" if builder.vector_out else f"{OUT}[{place}]"
 
     return partial
+
+
+def _adds_bias_only(builder: KernelBuilder, node: Node) -> bool:
+    """Whether an epilogue is at most a bias: an operand that is smaller than the result."""
+    value = builder.root
+    while value is not node.output:
+        maker = builder.producers[value]
+        chain = [one for one in maker.operands if one is node.output or builder.computes(one)]
+        others = sum(one.size == value.size for one in maker.operands) - len(chain)
+        if len(chain) != 1 or others or not (maker.op == "add" or maker.op in VIEWS):
+            return False
+        (value,) = chain
+    return True
 
 
 def _is_long(builder: KernelBuilder) -> bool:
@@ -193,6 +210,7 @@ def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
         product.problem.divided(parts),
         store=store,
         store4=store4 if wide else None,
+        made4=None,
         partial=partial,
     )
     tile = matmul.emit_tile(problem, split.tile, gemm_limits(builder))
