@@ -30,7 +30,10 @@ SINCE: dict[str, str] = {}
 
 GROUPS = {
     "Contexts": ("ml", "MLContext", "MLContextLostInfo", "MLPromise"),
-    "Graphs": ("MLGraphBuilder", "MLOperand", "MLOperandDescriptor", "MLDimension", "MLGraph"),
+    "Graphs": (
+        *("MLGraphBuilder", "MLOperand", "MLOperandDescriptor", "MLDimension", "MLGraph"),
+        "show_progress",
+    ),
     "Running": (
         *("MLExecution", "MLAwaitedExecution", "MLCommandEncoder", "MLSlicedDispatch"),
         *("MLProfile", "MLProfileRow"),
@@ -263,13 +266,14 @@ def on_config(config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links into spec/ to where its pages are in the site, and weigh the page in search."""
+    """Point links between docs/ and spec/ to the site's pages, and weigh the page in search."""
     for start, boost in SEARCH_BOOSTS.items():
         if page.file.src_uri.startswith(start):
             page.meta["search"] = {"boost": boost}
             break
     depth = page.file.src_uri.count("/")
-    return markdown.replace(f"]({'../' * (depth + 1)}spec/", f"]({'../' * depth}spec/")
+    markdown = markdown.replace(f"]({'../' * (depth + 1)}spec/", f"]({'../' * depth}spec/")
+    return markdown.replace("](../docs/", "](../")  # from a page of spec/
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
