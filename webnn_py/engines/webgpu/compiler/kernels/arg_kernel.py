@@ -36,7 +36,37 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     results = node.output.size
     results_per_group = beside_for(threads, operand, node.attrs["axis"], results, builder.features)
     lanes = threads // results_per_group
+    _declare_functions(builder, node, count, lanes)
+    groups = grid(-(-results // results_per_group), builder.features.grid)
+    own = symbol("t", threads)
+    head = f"for (var s = {u32(threads // 2)}; s > {u32(results_per_group // 2)}; s = s >> 1u)"
+    halving = loop(head, halvings(threads // 2))
+    own_result = f"t < {u32(results_per_group)} && i < {u32(results)}"
+    lines = f"""  let i = {place_in(groups) * results_per_group + own % results_per_group};
+  {_SHARED_BEST}[t] = {_CANDIDATE}(min(i, {u32(results - 1)}), {own // results_per_group});
+  workgroupBarrier();
+  {halving}
+    if (t < s) {{ {_SHARED_BEST}[t] = {_BETTER}({_SHARED_BEST}[t], {_SHARED_BEST}[t + s]); }}
+    workgroupBarrier();
+  {END_LOOP}
+  if ({own_result}) {{ {_PUT}(i, {_SHARED_BEST}[t].place); }}"""
+    shared = WorkgroupArray("shared_best", "Best", (threads,))
     compute = builder.storage(operand).compute
+    struct = f"struct Best {{ value: {compute}, place: u32 }}"
+    entry = EntryPoint.of(threads, BY_WORKGROUP, lines.split("\n"), (shared,), struct=struct)
+    return builder.finish(node.op, entry, groups)
+
+
+def _declare_functions(builder: KernelBuilder, node: Node, count: int, lanes: int) -> None:
+    """Add functions for a thread's best element, for the better of two, and for the store.
+
+    Args:
+        builder: The kernel's builder.
+        node: The node.
+        count: Elements of a line.
+        lanes: Threads of a line.
+    """
+    operand = next(node.operands)
     body = Body(builder)
     i, t, r = symbol("i"), symbol("t", lanes), symbol("r", count)
     base, step = scan.line_of(body, operand, node.attrs["axis"], i)
@@ -59,20 +89,3 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.preset(node.output, i, after.let(scan.as_position(after, node, "place"), "whole"))
     after.store(i, after.load(builder.root, i))
     builder.function("put", "i: u32, place: u32", "", after)
-    groups = grid(-(-results // results_per_group), builder.features.grid)
-    own = symbol("t", threads)
-    head = f"for (var s = {u32(threads // 2)}; s > {u32(results_per_group // 2)}; s = s >> 1u)"
-    halving = loop(head, halvings(threads // 2))
-    own_result = f"t < {u32(results_per_group)} && i < {u32(results)}"
-    lines = f"""  let i = {place_in(groups) * results_per_group + own % results_per_group};
-  {_SHARED_BEST}[t] = {_CANDIDATE}(min(i, {u32(results - 1)}), {own // results_per_group});
-  workgroupBarrier();
-  {halving}
-    if (t < s) {{ {_SHARED_BEST}[t] = {_BETTER}({_SHARED_BEST}[t], {_SHARED_BEST}[t + s]); }}
-    workgroupBarrier();
-  {END_LOOP}
-  if ({own_result}) {{ {_PUT}(i, {_SHARED_BEST}[t].place); }}"""
-    shared = WorkgroupArray("shared_best", "Best", (threads,))
-    struct = f"struct Best {{ value: {compute}, place: u32 }}"
-    entry = EntryPoint.of(threads, BY_WORKGROUP, lines.split("\n"), (shared,), struct=struct)
-    return builder.finish(node.op, entry, groups)
