@@ -7,7 +7,7 @@ query, a second kernel combines their sums. Keys that no query sees are not read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from webnn_py.core.traced_queries import sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
@@ -472,10 +472,6 @@ def _combine(builder: KernelBuilder, node: Node, plan: _Plan, sums: Value) -> Ke
     assert load is not None
     count = plan.all_queries
     groups = grid(count, builder.features.grid)
-    stride = plan.all_queries * plan.sums_vectors
-    around = COMBINERS // plan.across
-    steps = -(-plan.parts // MAXIMA)
-    extremes = [f"{_EXCHANGED}[{u32(n)}]" for n in range(MAXIMA)]
     lines = [
         f"let query = {place_in(groups).min(count - 1)};",
         f"let batch = query / {divisor(plan.rows)};",
@@ -485,14 +481,38 @@ def _combine(builder: KernelBuilder, node: Node, plan: _Plan, sums: Value) -> Ke
         f"let end = ({operands.end_key('row')} + {u32(plan.part_keys - 1)})"
         f" / {divisor(plan.part_keys)};",
         f"let first = query * {u32(plan.sums_vectors)};",
+        *_find_greatest(plan, load),
+        *_add_parts(plan, load),
+        *_put_sums(builder, plan, operands),
+    ]
+    arrays = (
+        WorkgroupArray("exchanged", "f32", (COMBINERS,)),
+        WorkgroupArray("partials", "vec4<f32>", (COMBINERS,)),
+    )
+    entry = EntryPoint.of(COMBINERS, BY_WORKGROUP, [f"  {line}" for line in lines], arrays)
+    return builder.finish(node.op, entry, groups)
+
+
+def _find_greatest(plan: _Plan, load: Callable[[str], str]) -> list[str]:
+    """Emit the search for `greatest`, the greatest score of all parts."""
+    stride = plan.all_queries * plan.sums_vectors
+    extremes = [f"{_EXCHANGED}[{u32(n)}]" for n in range(MAXIMA)]
+    return [
         f"var top = {LOWEST_F32};",
         f"let own = select(end, begin + t, t < {u32(MAXIMA)});",
-        loop(f"for (var part = own; part < end; part += {u32(MAXIMA)})", steps),
+        loop(f"for (var part = own; part < end; part += {u32(MAXIMA)})", -(-plan.parts // MAXIMA)),
         f"top = max(top, {load(f'part * {u32(stride)} + first + {u32(plan.value_vectors)}')}.x);",
         END_LOOP,
         f"{_EXCHANGED}[t] = top;",
         "workgroupBarrier();",
         f"let greatest = {tree('max', extremes)};",
+    ]
+
+
+def _add_parts(plan: _Plan, load: Callable[[str], str]) -> list[str]:
+    """Emit the sums of every `around`-th part: `total` of the weights, and `sum0`... of values."""
+    around = COMBINERS // plan.across
+    lines = [
         f"let lane = t % {divisor(plan.across)};",
         f"let group = t / {divisor(plan.across)};",
         "var total = 0.0;",
@@ -501,7 +521,7 @@ def _combine(builder: KernelBuilder, node: Node, plan: _Plan, sums: Value) -> Ke
             f"for (var part = begin + group; part < end; part += {u32(around)})",
             -(-plan.parts // around),
         ),
-        f"let place = part * {u32(stride)} + first;",
+        f"let place = part * {u32(plan.all_queries * plan.sums_vectors)} + first;",
         f"let weights = {load(f'place + {u32(plan.value_vectors)}')};",
         "let factor = exp(weights.x - greatest);",
         "total += weights.y * factor;",
@@ -509,8 +529,14 @@ def _combine(builder: KernelBuilder, node: Node, plan: _Plan, sums: Value) -> Ke
     for n in range(plan.width_vectors):
         four = symbol("lane", plan.across) + n * plan.across
         lines.append(f"sum{n} += {load(f'place + {four.min(plan.value_vectors - 1)}')} * factor;")
-    lines += [END_LOOP, "workgroupBarrier();", f"{_EXCHANGED}[t] = total;", "workgroupBarrier();"]
+    return [*lines, END_LOOP]
+
+
+def _put_sums(builder: KernelBuilder, plan: _Plan, operands: AttentionOperands) -> list[str]:
+    """Emit the sums over a workgroup, and the store of the quotients."""
+    around = COMBINERS // plan.across
     totals = [f"{_EXCHANGED}[{u32(group * plan.across)}]" for group in range(around)]
+    lines = ["workgroupBarrier();", f"{_EXCHANGED}[t] = total;", "workgroupBarrier();"]
     lines.append(f"let whole = {tree('+', totals)};")
     for n in range(plan.width_vectors):
         four = symbol("lane", plan.across) + n * plan.across
@@ -528,12 +554,7 @@ def _combine(builder: KernelBuilder, node: Node, plan: _Plan, sums: Value) -> Ke
             *put_four(builder, f"query * {u32(operands.width)}", four, operands.width),
             "}",
         ]
-    arrays = (
-        WorkgroupArray("exchanged", "f32", (COMBINERS,)),
-        WorkgroupArray("partials", "vec4<f32>", (COMBINERS,)),
-    )
-    entry = EntryPoint.of(COMBINERS, BY_WORKGROUP, [f"  {line}" for line in lines], arrays)
-    return builder.finish(node.op, entry, groups)
+    return lines
 
 
 def put_four(builder: KernelBuilder, first: str, four: Index, width: int) -> list[str]:
