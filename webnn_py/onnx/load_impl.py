@@ -14,11 +14,11 @@ from webnn_py.api.session import session_of
 from webnn_py.api.staged_graph import StagedGraph
 from webnn_py.ir import Graph
 from webnn_py.onnx.data_sizes import DataSize, DataSizes
-from webnn_py.onnx.every_element import with_data_sizes
 from webnn_py.onnx.import_cache import KnownModel
 from webnn_py.onnx.importer import Importer
 from webnn_py.onnx.inputs import Inputs, InputShapes
 from webnn_py.onnx.model import Model
+from webnn_py.onnx.predication import with_data_sizes
 from webnn_py.onnx.tensor import NarrowerError, Tensor
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.constant_replay import Recorder

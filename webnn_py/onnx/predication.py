@@ -1,4 +1,4 @@
-"""Data-dependent sizes of an imported graph, and how to do without those that count a mask's.
+"""Predication of an imported graph: it computes all elements in place of those that a mask chooses.
 
 Exporters write `y[mask] = f(x[mask])` as NonZero, GatherND and ScatterND. If `f` computes each
 chosen element by itself, it can compute all elements, and the mask selects results. Then no size
@@ -31,7 +31,7 @@ CHOICE = ("mask", "chosen", "places", "everything")
 def with_data_sizes(
     builder: MLGraphBuilder, outputs: Mapping[str, MLOperand], sizes: Sequence[DataSize]
 ) -> tuple[Graph, list[CountedSize]]:
-    """Record a graph.
+    """Record a graph; predicate what it computes of chosen elements, where that is possible.
 
     Args:
         builder: The builder.
@@ -60,7 +60,7 @@ def with_data_sizes(
     left = []
     for size, names in zip(sizes, hidden, strict=True):
         count, *own = names
-        made = _of_all_elements(graph, size, names) if own else None
+        made = _predicated(graph, size, names) if own else None
         if made is None:
             one = CountedSize(
                 size.dimension, size.title, count, size.carrier, size.choose, size.highest
@@ -73,7 +73,7 @@ def with_data_sizes(
     return without_dead_nodes(graph), left
 
 
-def _of_all_elements(graph: Graph, size: DataSize, hidden: Mapping[str, str]) -> Graph | None:
+def _predicated(graph: Graph, size: DataSize, hidden: Mapping[str, str]) -> Graph | None:
     """Return the graph with all elements in place of the chosen ones, or None if some mix.
 
     Args:
