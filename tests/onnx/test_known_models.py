@@ -33,7 +33,7 @@ INPUTS = {"x": normal(1, 16, 8, 8, seed=9)}
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(import_cache, "LEAST_NODES", 1)
+    monkeypatch.setattr(import_cache, "MIN_NODES", 1)
     monkeypatch.setattr(ReferenceEngine, "rewrites_by", "as for hardware")
     return tmp_path / "cache" / import_cache.KIND
 

@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending
 from webnn_py.engines.webgpu.runtime.poll_backoff import (
     MIN_LATENCY_SECONDS,
-    NEAR,
+    NEAR_SECONDS,
     LatencyEstimate,
     pause,
 )
@@ -61,7 +61,7 @@ def test_an_end_that_was_seen_late_is_looked_for_sooner(clock: list[float]) -> N
     estimate = LatencyEstimate()
     waited(estimate, clock, 0.01)
     waited(estimate, clock, 0.01, late=True)
-    assert estimate.seconds == pytest.approx(0.01 - NEAR / 4)
+    assert estimate.seconds == pytest.approx(0.01 - NEAR_SECONDS / 4)
 
 
 def test_it_stays_known(clock: list[float]) -> None:

@@ -30,7 +30,7 @@ from webnn_py.ops.bind_sizes import check_assumed
 from webnn_py.passes import debug_level
 
 DESTROYED = "this MLGraph is destroyed"
-MOST_SHAPES = 64
+MAX_SHAPES = 64
 """Maximum entries of the cache from input shapes to open sizes."""
 
 
@@ -132,7 +132,7 @@ class CompiledGraph:
         sizes = tuple(sorted(solved.items()))
         found = self.signature_at(sizes), sizes
         if shapes is not None:
-            if len(self._fixed) >= MOST_SHAPES:
+            if len(self._fixed) >= MAX_SHAPES:
                 self._fixed.clear()
             self._fixed[shapes] = self.latest = found
         return found

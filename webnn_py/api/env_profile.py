@@ -26,7 +26,7 @@ from webnn_py.ir import Array, Shape
 from webnn_py.memory.allocation import new_array
 
 RUNS = 5
-MOST_NAMES = 8
+MAX_NAMES = 8
 """Maximum number of output names in the title of a profile."""
 FRACTIONS = np.linspace(-1, 1, 9973, dtype=np.float32)
 """Values of float inputs; their count is prime, so that rows differ."""
@@ -50,7 +50,7 @@ def profile_built(
     if wanted in ("", "0"):
         return
     number = next(_NUMBERS)
-    made = ", ".join(map(shown, list(signature.outputs)[:MOST_NAMES]))
+    made = ", ".join(map(shown, list(signature.outputs)[:MAX_NAMES]))
     title = f"profile {number}, engine {session.engine.name}, of the graph that makes {made}"
     try:
         fixed = signature.at(sizes)

@@ -19,7 +19,7 @@ from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import Roof, RunTime, StepTime, median_run
 from webnn_py.storage.archive import replacing
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 WIDEST = 60
 """Maximum characters of a row's operators in the table; one step may run hundreds."""
 
@@ -219,8 +219,8 @@ def measure(
 def run_count(runs: int) -> int:
     """Return the checked number of runs; raise a ValidationError if it is out of range."""
     count = convert.unsigned(runs, "runs")
-    if not 1 <= count <= MOST_RUNS:
-        raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
+    if not 1 <= count <= MAX_RUNS:
+        raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MAX_RUNS}")
     return count
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webnn_py.api.profile import MOST_RUNS
+from webnn_py.api.profile import MAX_RUNS
 from webnn_py.api.view.formats import format_duration
 from webnn_py.cli.printing import print_facts
 from webnn_py.cli.progress import Progress
@@ -28,13 +28,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the benchmark."""
     group = parser.add_argument_group("benchmark")
     group.add_argument(
-        "--benchmark", type=count(MOST_RUNS), metavar="N", help="run N more times and time that"
+        "--benchmark", type=count(MAX_RUNS), metavar="N", help="run N more times and time that"
     )
     group.add_argument(
         "--duration", type=_seconds, metavar="SECONDS", help="time runs for so long, N at most"
     )
     group.add_argument(
-        "--warmup", type=count(MOST_RUNS), metavar="N", help="runs before those (default 1)"
+        "--warmup", type=count(MAX_RUNS), metavar="N", help="runs before those (default 1)"
     )
     group.add_argument(
         "--concurrency",

@@ -36,11 +36,11 @@ from webnn_py.storage.graph_json import PlainGraphError, from_plain, to_plain
 KIND = "models"
 MAX_CACHE_BYTES = 64 << 20
 """Largest total of all cache files; the least recently used ones are deleted."""
-LEAST_NODES = 16
+MIN_NODES = 16
 """Fewest nodes of a cached model; smaller ones import as fast as the disk is read."""
 MAX_INLINE_BYTES = 1 << 14
 """Largest constant, in bytes, that the entry itself contains."""
-PIECE = 8 << 20
+PIECE_BYTES = 8 << 20
 """Bytes of a weight that one task reads or digests."""
 
 
@@ -60,7 +60,7 @@ class KnownModel:
         if (
             rewrites
             and model.structure
-            and model.node_count >= LEAST_NODES
+            and model.node_count >= MIN_NODES
             and cache.cache_folder() is not None
             and not debug_level()
         ):
@@ -105,9 +105,11 @@ def _digest(contents: Any) -> str:
 
 
 def _digests(model: Model) -> list[str]:
-    """Return the digests of all large weights, one for each piece of `PIECE` bytes."""
+    """Return the digests of all large weights, one for each piece of `PIECE_BYTES` bytes."""
     views = [memoryview(model.part(place)) for place in model.places]
-    pieces = [view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE)]
+    pieces = [
+        view[at : at + PIECE_BYTES] for view in views for at in range(0, len(view), PIECE_BYTES)
+    ]
     return parallel_map([partial(_digest, piece) for piece in pieces], sum(map(len, pieces)))
 
 
@@ -118,13 +120,13 @@ class _Reading:
         self._model = model
         self._memory = {place: np.empty(place[1], np.uint8) for place in model.places}
         self._pieces = {
-            place: [pool.submit(self._read, place, at) for at in range(0, place[1], PIECE)]
+            place: [pool.submit(self._read, place, at) for at in range(0, place[1], PIECE_BYTES)]
             for place in model.places
         }
 
     def _read(self, place: Place, at: int) -> str:
         """Read the piece of a weight that begins at byte `at`, and return its digest."""
-        memory = self._memory[place][at : at + PIECE]
+        memory = self._memory[place][at : at + PIECE_BYTES]
         self._model.read_into(memory, place[0] + at)
         return _digest(memory)
 

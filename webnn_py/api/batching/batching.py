@@ -27,7 +27,7 @@ Key = tuple[Any, ...]
 """Equal for computes that can be joined: the graph, the other sizes, and the contents of inputs
 without the batch dimension."""
 
-MOST_SHARED_BYTES = 1 << 18
+MAX_SHARED_BYTES = 1 << 18
 """Maximum compared bytes of inputs without the batch dimension, as this blocks the event loop."""
 
 MAX_POLICIES = 64
@@ -129,7 +129,7 @@ class Batching:
         key: Key = compiled, others
         if known.shared:
             shared = [given.inputs[place] for place in known.shared]
-            if sum(array.nbytes for array in shared) > MOST_SHARED_BYTES:
+            if sum(array.nbytes for array in shared) > MAX_SHARED_BYTES:
                 return None
             key += tuple(array.tobytes() for array in shared)
         with self.lock:

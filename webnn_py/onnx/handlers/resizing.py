@@ -19,7 +19,7 @@ from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, choice, listed
 
 POLICIES = ("stretch", "not_larger", "not_smaller")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-MOST_WEIGHTS = 1 << 24
+MAX_WEIGHTS = 1 << 24
 """Maximum number of weights that the import computes for one axis."""
 
 INTEGERS = ("uint8", "int8", "int32")
@@ -347,7 +347,7 @@ def _resized(
             made = _stretched(g, made, axis, size, factor, how)
             continue
         weights = size * (1 if how.mode == "nearest" else old)
-        g.afford(weights, f"a size of {size} along axis {axis}, of {old} before", MOST_WEIGHTS)
+        g.afford(weights, f"a size of {size} along axis {axis}, of {old} before", MAX_WEIGHTS)
         places = _places(kind, size, old, factor, region, old * factor)
         if np.array_equal(places, np.arange(old)):
             continue

@@ -12,7 +12,7 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, listed, narrowing, refuse
 
-FAR = 1_000_000_000
+MIN_FAR_END = 1_000_000_000
 """Ends from this number on mean the end of an open dimension: tf2onnx writes it."""
 
 
@@ -66,7 +66,7 @@ def _sliced(
             turned.append(at)
             begin[at], sizes[at] = _backwards(start, end, x.shape[at], step)
         else:
-            if is_dimension(x.shape[at]) and type(end) is int and end >= FAR:
+            if is_dimension(x.shape[at]) and type(end) is int and end >= MIN_FAR_END:
                 end = x.shape[at]
             begin[at] = _place(start, x.shape[at])
             sizes[at] = _place(end, x.shape[at]) - begin[at]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 SPIN_SECONDS = 1e-4
 """Poll without pauses for this long at first: the shortest sleep takes as long."""
-NEAR = 2e-4
+NEAR_SECONDS = 2e-4
 """Seconds before and after the expected end in which polling makes no pauses.
 
 Waking another thread takes about as long.
@@ -38,15 +38,15 @@ def pause(waited: float, expected: float = 0.0) -> float:
         For how many seconds polls may follow with no more than `yield_core` between them.
     """
     left = expected - waited
-    if abs(left) < NEAR:
+    if abs(left) < NEAR_SECONDS:
         yield_core()
-        return left + NEAR
+        return left + NEAR_SECONDS
     if waited < SPIN_SECONDS:
         yield_core()
         return SPIN_SECONDS - waited
     seconds = min(waited / 16, MAX_PAUSE_SECONDS)
     if expected:
-        seconds = min(seconds, left - NEAR if left > 0 else -left / 2)
+        seconds = min(seconds, left - NEAR_SECONDS if left > 0 else -left / 2)
     time.sleep(seconds)
     return 0.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR
+from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR_SECONDS
 from webnn_py.memory.host_arrays import SLOW_COPY_BYTES
 
 
@@ -54,7 +54,7 @@ class RunPolicy:
     tiny_run_seconds: float = 4e-4
     tiny_wait_seconds: float = 8e-4
     max_counted_seconds: float = 1e-3
-    wake_seconds: float = NEAR
+    wake_seconds: float = NEAR_SECONDS
     blocking_read_seconds: float = 1e-3
     loop_result_bytes: int = 2 << 20
     prerecorded_result_bytes: int = 16 << 20

@@ -17,7 +17,7 @@ from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import told
-from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, LatencyEstimate, pause
+from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR_SECONDS, LatencyEstimate, pause
 from webnn_py.engines.webgpu.runtime.webgpu_api import BufferMapping, implementation_of
 from webnn_py.ir import Array
 from webnn_py.memory.allocation import copy_array
@@ -209,13 +209,13 @@ class Ending:
         if not self._seen and self._mapping.look():
             self._seen = True
             # Nobody looked before: it was over some time ago.
-            self._learn(0.0 if self._looked else NEAR / 4)
+            self._learn(0.0 if self._looked else NEAR_SECONDS / 4)
         self._looked = True
         return self._seen
 
     def come_near(self) -> None:
         """Wait until shortly before the expected end, or until the work has ended."""
-        while self.left > NEAR and not self.look():
+        while self.left > NEAR_SECONDS and not self.look():
             pause(time.monotonic() - self._begun_at, self._latency.seconds)
 
     def wait(self) -> None:
