@@ -297,6 +297,13 @@ def test_a_lost_context_ends_all(run: Run) -> None:
         decoder.generate_sync(PROMPT)
 
 
+def test_a_destroyed_graph_is_refused(each: MLContext) -> None:
+    graph = graph_by_hand(each)
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        MLDecoder.from_graph(graph, inputs=INPUTS, outputs=OUTPUTS)
+
+
 def test_a_destroyed_decoder_ends_all(each: MLContext) -> None:
     decoder = decoder_by_hand(each)
     running, text = decoder.generate_sync(PROMPT), decoder.sequence()

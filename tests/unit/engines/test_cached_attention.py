@@ -102,6 +102,7 @@ CASES = {
     "softcap": Case(options=(("softcap", 1.5), ("scale", 0.4))),
     "open": Case(batch="batch", rows="rows"),
     "heads of 8": Case(size=8, split=False),
+    "heads of 6": Case(size=6, split=False),
     "short tables": Case(table=7),
     "more rows than in tables": Case(rows=9, table=5, split=False),
     "another reader": Case(also="a node"),
@@ -175,7 +176,7 @@ def test_caches_are_written_in_place(name: str, each: MLContext, reference: MLCo
     inner = getattr(made, "_executable", made)
     names = list(graph.inputs)
     is_copied = each.engine == "openvino" and name == "window"
-    is_copied |= each.engine == "onnxruntime" and not counts_new_rows()
+    is_copied |= each.engine == "onnxruntime" and (not counts_new_rows() or case.size % 8 != 0)
     states = {1: names.index("keys"), 2: names.index("values")}
     assert inner.in_place == ({} if is_copied else states)
     wanted = MLExecution(reference).compute(other, given)

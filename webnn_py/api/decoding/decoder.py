@@ -111,9 +111,9 @@ class MLDecoder(Unpicklable, Suggesting):
         The graph writes the new keys behind those of each row and leaves the others as they are.
 
         Args:
-            graph: A graph with an open batch, or one of the size `slots`; and with an open number
-                of new tokens, or one. Caches are [batch, heads, length, size]; if their length is
-                open, they grow with the texts.
+            graph: A graph with an open batch, or one of a fixed size, which is the number of slots;
+                and with one new token, or an open number if the batch is open or 1. Caches are
+                [batch, heads, length, size]; if their length is open, they grow with the texts.
             inputs: Names of the graph's inputs by role: "ids" [batch, new], "caches" (a list), and
                 where the graph has them "mask" [batch, length] (1 for keys up to the last new one)
                 or [batch, length + new] (the new keys behind the whole cache), "positions" [batch,

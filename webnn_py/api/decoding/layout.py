@@ -106,8 +106,10 @@ def layout_of(graph: object, inputs: object, outputs: object) -> DecoderLayout:
 
     Raises:
         ValidationError: A role or name is unknown or missing, or a shape or type does not fit.
+        InvalidStateError: The graph is destroyed.
     """
-    compiled_of(graph)
+    compiled = compiled_of(graph)
+    compiled.check_usable(compiled.session)
     assert isinstance(graph, MLGraph)
     given, made = convert.mapping(inputs, "inputs"), convert.mapping(outputs, "outputs")
     _check_roles(given, ROLES, ("ids", "caches"), "inputs")

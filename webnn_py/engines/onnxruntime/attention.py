@@ -24,6 +24,8 @@ SPLIT = (0, 2, 1, 3)
 """Permutation between [batch, rows, heads, size] and [batch, heads, rows, size]."""
 TYPES = ("float32",)
 """Data types for which ONNX Runtime's operators are exact enough."""
+HEAD_MULTIPLE = 8
+"""GroupQueryAttention has heads whose size is a multiple of this number."""
 ROTATED_MULTIPLE = 16
 """GroupQueryAttention rotates heads whose size is a multiple of this number."""
 
@@ -335,8 +337,9 @@ def _cached(graph: Graph, node: Node) -> _Cached | None:
     query, _, value, *_ = node.operands
     if query.data_type not in TYPES or query.shape[3] != value.shape[3]:
         return None
-    if is_less(next(writes[0].operands).shape[2], query.shape[2]):
-        return None  # GroupQueryAttention refuses more new rows than the cache has
+    cache = next(writes[0].operands)
+    if query.shape[3] % HEAD_MULTIPLE != 0 or is_less(cache.shape[2], query.shape[2]):
+        return None  # GroupQueryAttention refuses other heads, and more new rows than the cache has
     # Else rows that are not in use would be lost.
     are_states = (is_state(graph, w) or w.output not in graph.results for w in writes)
     return _Cached(graph, node, writes) if all(are_states) else None
