@@ -184,7 +184,7 @@ def test_libraries_that_are_too_old_are_refused(name: str, found: str, used: str
 def test_the_first_page_names_the_extras_of_users() -> None:
     text = (ROOT / "docs/start/index.md").read_text(encoding="utf-8")
     named = set(re.findall(r'\| `pip install "\.\[(\w+)\]"` \|', text))
-    assert named == EXTRAS.keys() - {"bench", "docs", "language", "test"}
+    assert named == EXTRAS.keys() - {"bench", "docs", "test"}
 
 
 def test_the_page_on_compatibility_has_the_bounds() -> None:
