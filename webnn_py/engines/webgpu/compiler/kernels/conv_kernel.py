@@ -413,7 +413,9 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))
         if vector
         else None,
-        made4=lambda batch, row, col, value: conv.made4(batch, col, row, value),
+        made4=(lambda batch, row, col, value: conv.made4(batch, col, row, value))
+        if vector
+        else None,
         set4=lambda batch, row, col, made: f"{SET4}({conv.place(batch, col, row)}, {made});",
     )
 

@@ -33,6 +33,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_types import (
     TileKernel,
 )
 from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
+    VECTORS_AT_ONCE,
     Guards,
     entry_point,
     fold_grid,
@@ -40,6 +41,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     loops_stores,
     name_batch,
     store_functions,
+    store_together,
     store_values,
     top_functions,
 )
@@ -82,9 +84,6 @@ def emit_subgroup(problem: GemmProblem, tile: SubgroupTile, limits: Limits) -> T
     )
     return TileKernel(entry, grid.workgroups)
 
-
-MATRICES_AT_ONCE = 4
-"""Result matrices of a subgroup whose elements are computed before any is stored."""
 
 MAX_SPLIT_DEPTH = 1024
 """Steps of k whose products of halves one result matrix adds up.
@@ -222,6 +221,12 @@ class _Writer:
     def result_size(self) -> int:
         """Vec4s of a result matrix of each subgroup."""
         return self.tile.subgroups * self.shape.m * self.shape.n // 4
+
+    @property
+    def vectors(self) -> int:
+        """Vec4s of a result matrix for each invocation; 0 if that is no whole number."""
+        count, rest = divmod(self.shape.m * self.shape.n // 4, self.shape.invocations)
+        return 0 if rest else count
 
     @property
     def shared_results(self) -> str:
@@ -404,9 +409,9 @@ class _Writer:
         """Emit the stores of all result matrices, through shared memory."""
         if loops_stores(self.problem, len(self.results)):
             return self._store_loop(guards)
-        if self.problem.store4 is not None and self.problem.made4 is not None and not self.is_split:
-            firsts = range(0, len(self.results), MATRICES_AT_ONCE)
-            groups = (self.results[first : first + MATRICES_AT_ONCE] for first in firsts)
+        if self.vectors and self.problem.made4 is not None and not self.is_split:
+            count = VECTORS_AT_ONCE // self.vectors
+            groups = (self.results[i : i + count] for i in range(0, len(self.results), count))
             return [line for group in groups for line in self._store_group(guards, group)]
         lines = []
         for i, j in self.results:
@@ -416,39 +421,22 @@ class _Writer:
         return lines
 
     def _store_group(self, guards: Guards, group: Sequence[tuple[int, int]]) -> list[str]:
-        """Emit the stores of some result matrices, whose elements are all computed before.
-
-        No driver moves an epilogue's load before a store to another buffer, so that each load
-        between stores takes its whole latency.
-        """
-        problem, shape, across = self.problem, self.shape, self.shape.n // 4
+        """Emit the stores of some result matrices, of whole vec4s for each invocation."""
+        shape, across = self.shape, self.shape.n // 4
         size = shape.m * across
         first = symbol("subgroup", self.tile.subgroups) * size
-        assert problem.made4 is not None
-        assert problem.set4 is not None
-        taken, made, puts = [], [], []
-        batch = symbol("batch", problem.batch)
+        lines, places = [], {}
         for number, (i, j) in enumerate(group):
-            taken += [*self._share_result(i, j), "workgroupBarrier();"]
-            for task in range(-(-size // shape.invocations)):
-                place = symbol("lane", shape.invocations) + task * shape.invocations
-                at, name = place.below(size), f"{number}_{task}"
-                row, col = symbol(f"row{name}", problem.m), symbol(f"col{name}", problem.n)
-                taken += [
-                    f"let row{name} = row0 + own_row + {at // across + i * shape.m};",
-                    f"let col{name} = col0 + own_col + {at % across * 4 + j * shape.n};",
-                    f"let value{name} = {declared(self.shared_results)}[{first + at}];",
-                ]
-                made.append(f"let stored{name} = {problem.made4(batch, row, col, f'value{name}')};")
-                inside = [
-                    *([f"{place} < {u32(size)}"] if place.high >= size else ()),
-                    *([f"row{name} < {u32(problem.m)}"] if guards.m else ()),
-                    *([f"col{name} < {u32(problem.n)}"] if guards.n else ()),
-                ]
-                put = problem.set4(batch, row, col, f"stored{name}")
-                puts.append(f"if ({' && '.join(inside)}) {{ {put} }}" if inside else put)
-            taken.append("workgroupBarrier();")
-        return ["{", *taken, *made, *puts, "}"]
+            lines += [*self._share_result(i, j), "workgroupBarrier();"]
+            for task in range(self.vectors):
+                at = symbol("lane", shape.invocations) + task * shape.invocations
+                value = f"value{number}_{task}"
+                row = symbol("row0") + symbol("own_row") + at // across + i * shape.m
+                col = symbol("col0") + symbol("own_col") + at % across * 4 + j * shape.n
+                places[value] = row, col
+                lines.append(f"let {value} = {declared(self.shared_results)}[{first + at}];")
+            lines.append("workgroupBarrier();")
+        return ["{", *lines, *store_together(self.problem, guards, places), "}"]
 
     def _store_loop(self, guards: Guards) -> list[str]:
         """Emit the stores in a loop, so that a long epilogue's code appears once."""

@@ -39,6 +39,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     name_batch,
     store_functions,
     store_loop,
+    store_together,
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
@@ -334,19 +335,26 @@ class _TileWriter:
 
     def _store_vectors(self, guards: Guards, places: Mapping[str, Index]) -> list[str]:
         """Emit the stores of vec4s, by variable name, at places of the tile."""
-        rows: dict[str, list[str]] = {}
         across = self.tile.block_cols // 4
-        for value, place in places.items():
-            row = symbol("row0") + self._offset(self.sides[0], place // across)
-            col = symbol("col0") + self._offset(self.sides[1], place % across * 4)
+        indices = {
+            value: (
+                symbol("row0") + self._offset(self.sides[0], place // across),
+                symbol("col0") + self._offset(self.sides[1], place % across * 4),
+            )
+            for value, place in places.items()
+        }
+        if self.problem.made4 is not None:
+            return store_together(self.problem, guards, indices)
+        rows: dict[str, list[str]] = {}
+        for value, (row, col) in indices.items():
             store = store_values(self.problem, row, col, value, wide=True, guard=guards.n)
             rows.setdefault(str(row), []).extend(store)
         if not guards.m:
             return [line for stores in rows.values() for line in stores]
         return [
             line
-            for row, stores in rows.items()
-            for line in (f"if ({row} < {u32(self.problem.m)}) {{", *stores, "}")
+            for row_text, stores in rows.items()
+            for line in (f"if ({row_text} < {u32(self.problem.m)}) {{", *stores, "}")
         ]
 
     def _offset(self, side: Side, index: Index) -> Index:

@@ -129,8 +129,8 @@ class GemmProblem:
             of C may wait, or of four with `store4`.
         store: `store(batch, row, col, value)`: statements that store one element of C.
         store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
-        made4: `made4(batch, row, col, value)`: expression of what `store4` stores, where kernels
-            may compute several before they store any.
+        made4: `made4(batch, row, col, value)`: expression of what `store4` stores, if several
+            should be computed before any is stored.
         set4: `set4(batch, row, col, made)`: statements that store it.
         k_run: Extent of k within which B's hooks need no new division; divides k. 1 if there is
             none. A tile within one run divides once for all its elements.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from webnn_py.core.traced_queries import may_leave_remainder
@@ -257,6 +257,46 @@ def store_values(
         call = f"{_GEMM_STORE}(batch, {row}, {col + i}, {element});"
         lines.append(f"if ({col + i} < {u32(problem.n)}) {{ {call} }}" if guard else call)
     return lines
+
+
+VECTORS_AT_ONCE = 8
+"""Vec4s of an invocation that are computed before any of them is stored."""
+
+
+def store_together(
+    problem: GemmProblem, guards: Guards, places: Mapping[str, tuple[Index, Index]]
+) -> list[str]:
+    """Emit the stores of vec4s, several of which are computed before any of these is stored.
+
+    No driver moves an epilogue's load before a store to another buffer, so that each load between
+    stores takes its whole latency.
+
+    Args:
+        problem: The problem, with `made4`.
+        guards: Which places may be outside.
+        places: Row and column of each vec4, by the name of its variable.
+    """
+    assert problem.made4 is not None
+    assert problem.set4 is not None
+    batch, lines = symbol("batch", problem.batch), ["{"]
+    puts: list[str] = []
+    for number, (value, (row, col)) in enumerate(places.items()):
+        if number and number % VECTORS_AT_ONCE == 0:
+            lines += [*puts, "}", "{"]
+            puts = []
+        names = symbol(f"row_{number}", problem.m), symbol(f"col_{number}", problem.n)
+        lines += [
+            f"let row_{number} = {row};",
+            f"let col_{number} = {col};",
+            f"let stored_{number} = {problem.made4(batch, *names, value)};",
+        ]
+        inside = [
+            *([f"row_{number} < {u32(problem.m)}"] if guards.m else ()),
+            *([f"col_{number} < {u32(problem.n)}"] if guards.n else ()),
+        ]
+        put = problem.set4(batch, *names, f"stored_{number}")
+        puts.append(f"if ({' && '.join(inside)}) {{ {put} }}" if inside else put)
+    return [*lines, *puts, "}"]
 
 
 def loops_stores(problem: GemmProblem, stores: int) -> bool:

@@ -413,7 +413,9 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         store4=(lambda batch, row, col, value: f"{PUT4}({place(batch, row, col)}, {value});")
         if builder.vector_out
         else None,
-        made4=lambda batch, row, col, value: f"{MADE4}({place(batch, row, col)}, {value})",
+        made4=(lambda batch, row, col, value: f"{MADE4}({place(batch, row, col)}, {value})")
+        if builder.vector_out
+        else None,
         set4=lambda batch, row, col, made: f"{SET4}({place(batch, row, col)}, {made});",
     )
     return Product(
