@@ -107,7 +107,7 @@ def main() -> dict[str, tuple[NDArray[np.int64], float]]:
         print(f"  {mode:25} {' '.join(map(str, predictions[:16]))} …  {accuracy:.2%}")
     first = next(iter(results.values()))[0]
     same = all(np.array_equal(first, predictions) for predictions, _ in results.values())
-    print(f"  all {len(results)} modes give the same answers: {'yes' if same else 'NO'}")
+    print(f"  all {len(results)} runs give the same answers: {'yes' if same else 'NO'}")
     return results
 
 

@@ -28,7 +28,7 @@ def test_digits_are_read_alike_in_all_modes(
     for mode, (found, accuracy) in results.items():
         assert accuracy >= 0.98, mode
         np.testing.assert_array_equal(found, predictions, err_msg=mode)
-    assert "all 4 modes give the same answers: yes" in capsys.readouterr().out
+    assert "all 4 runs give the same answers: yes" in capsys.readouterr().out
 
 
 def test_the_render_pipeline_draws_a_better_picture(
