@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -374,7 +375,8 @@ class MLDecoder(Unpicklable, Suggesting):
             most = min(room, convert.unsigned(max_tokens, "option 'max_tokens'"))
         ends = convert_stop(stop)
         turn = TimelineTurn(self._session, points(sync), "a generation of an MLDecoder")
-        return _Client(self._scheduler, prompt, most, frozenset(ends), sampler, turn)
+        request = _Request(prompt, most, frozenset(ends), sampler, turn)
+        return _Client(self._scheduler, request)
 
 
 def convert_stop(stop: Any) -> list[int]:
@@ -392,33 +394,36 @@ def convert_stop(stop: Any) -> list[int]:
     return [int(token) for token in tokens]
 
 
-class _Client:
-    """One generation.
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a client asks a decoder for.
 
-    Args:
-        scheduler: The decoder's scheduler.
+    Attributes:
         prompt: Token ids.
         most: Number of tokens to generate at most.
         stop: Tokens that end the text.
         sampler: Chooses the tokens.
-        turn: The timeline points that it waits for and signals.
+        turn: The timeline points that the generation waits for and signals.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        prompt: list[int],
-        most: int,
-        stop: frozenset[int],
-        sampler: Sampler,
-        turn: TimelineTurn,
-    ) -> None:
+    prompt: Sequence[int]
+    most: int
+    stop: frozenset[int]
+    sampler: Sampler
+    turn: TimelineTurn
+
+
+class _Client:
+    """One generation, on the client's thread or event loop.
+
+    Args:
+        scheduler: The decoder's scheduler.
+        request: What to generate.
+    """
+
+    def __init__(self, scheduler: Scheduler, request: _Request) -> None:
         self._scheduler = scheduler
-        self._prompt = prompt
-        self._most = most
-        self._stop = stop
-        self._sampler = sampler
-        self._turn = turn
+        self._request = request
 
     def tokens_sync(self) -> Iterator[int]:
         """Yield the tokens, blocking this thread."""
@@ -445,24 +450,16 @@ class _Client:
         scheduler.check_open()
         stream = TokenStream(scheduler.wake, scheduler.tokens_ahead)
         row = Row(is_ready=lambda: stream.room > 0)
-        turn = self._turn
-        generation = _Generation(scheduler, stream, row, self._prompt, self._most, self._stop, turn)
-
-        def begin() -> None:
-            generation.read(self._prompt, self._sampler)
-            if self._most:
-                scheduler.admit(row)
-            else:
-                generation.end()
+        generation = _Generation(scheduler, self._request, stream, row)
 
         def fail(error: BaseException) -> None:
             scheduler.send(functools.partial(generation.end, error))
 
-        scheduler.wait_for(turn, lambda: scheduler.send(begin), fail)
+        scheduler.wait_for(self._request.turn, lambda: scheduler.send(generation.begin), fail)
         return stream, row
 
     def _leave(self, row: Row) -> None:
-        scheduler, turn = self._scheduler, self._turn
+        scheduler, turn = self._scheduler, self._request.turn
         turn.leave()
 
         def leave() -> None:
@@ -477,65 +474,60 @@ class _Generation:
 
     Args:
         scheduler: The scheduler.
+        request: What to generate.
         stream: Receives the tokens.
         row: The row of the caches.
-        prompt: Token ids.
-        left: Number of tokens to generate at most.
-        stop: Tokens that end the text.
-        turn: Ends with it.
 
     Attributes:
         ids: The text so far.
-        sampler: Chooses the tokens.
+        tokens_left: Number of tokens to generate at most.
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        stream: TokenStream,
-        row: Row,
-        prompt: Sequence[int],
-        left: int,
-        stop: frozenset[int],
-        turn: TimelineTurn,
+        self, scheduler: Scheduler, request: _Request, stream: TokenStream, row: Row
     ) -> None:
         self._scheduler = scheduler
+        self._request = request
         self._stream = stream
         self._row = row
-        self.ids = [*prompt]
-        self.sampler = Sampler(SamplingOptions())
-        self._left = left
-        self._stop = stop
-        self._turn = turn
+        self.ids = [*request.prompt]
+        self.tokens_left = request.most
 
     @property
-    def tokens_left(self) -> int:
-        """Return the number of tokens to generate at most."""
-        return self._left
+    def sampler(self) -> Sampler:
+        """Return what chooses the tokens."""
+        return self._request.sampler
 
     @property
     def room(self) -> int:
         """Return the number of tokens that may be computed now."""
         return self._stream.room
 
-    def read(self, ids: Sequence[int], sampler: Sampler) -> None:
-        """Have tokens read, and the next one chosen from their logits."""
-        choose = functools.partial(self._choose, sampler)
-        self.sampler = sampler
-        self._row.read(ids, choose, self.end, None if sampler.calls_function else self)
+    def begin(self) -> None:
+        """Have the prompt read, if any token is wanted."""
+        self._read(self._request.prompt)
+        if self.tokens_left:
+            self._scheduler.admit(self._row)
+        else:
+            self.end()
 
-    def _choose(self, sampler: Sampler, logits: Array) -> None:
-        token = sampler.choose(logits, self.ids)
+    def _read(self, ids: Sequence[int]) -> None:
+        """Have tokens read, and the next one chosen from their logits."""
+        taker = None if self.sampler.calls_function else self
+        self._row.read(ids, self._choose, self.end, taker)
+
+    def _choose(self, logits: Array) -> None:
+        token = self.sampler.choose(logits, self.ids)
         if self.take(token):
-            self.read([token], sampler)
+            self._read([token])
 
     def take(self, token: int) -> bool:
         """Take the next token; return whether another one is wanted."""
-        if token not in self._stop:
+        if token not in self._request.stop:
             self.ids.append(token)
-            self._left -= 1
+            self.tokens_left -= 1
             self._stream.put(token)
-            if self._left:
+            if self.tokens_left:
                 return True
         self.end()
         return False
@@ -543,5 +535,5 @@ class _Generation:
     def end(self, error: BaseException | None = None) -> None:
         """End the generation, with an error if it failed."""
         self._scheduler.remove(self._row)
-        self._turn.end(error)
+        self._request.turn.end(error)
         self._stream.end(error)
