@@ -188,6 +188,14 @@ def test_what_a_model_lacks_is_listed(cpu: MLContext, names: list[str], message:
         load_decoder(without(*names), cpu)
 
 
+def test_a_batch_that_the_model_fixes_is_listed(cpu: MLContext) -> None:
+    model = plain_decoder()
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    with pytest.raises(ValidationError, match=r"lacks an open batch .* 'input_ids' \[1, 'seq"):
+        load_decoder(model, cpu)
+
+
 def test_an_encoder_is_no_decoder(cpu: MLContext) -> None:
     x = onnx.helper.make_tensor_value_info("pixels", onnx.TensorProto.FLOAT, [1, 4])
     node = onnx.helper.make_node("Relu", ["pixels"], ["y"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnn_py import ValidationError
+from webnn_py import OperationError, ValidationError
 from webnn_py.api.decoding.sampling import (
     Sampler,
     SamplingOptions,
@@ -54,6 +54,28 @@ def test_a_token_without_a_chance_is_never_drawn() -> None:
     logits = np.array([-np.inf, 0, -np.inf, 0], np.float32)
     sampler = Sampler(SamplingOptions(temperature=1.0, seed=3))
     assert {sampler.choose(logits, []) for _ in range(200)} == {1, 3}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("top_k", [0, 2])
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [([1, np.nan, 2], "a logit is NaN"), ([-np.inf] * 3, "all logits are -infinity")],
+)
+def test_logits_that_no_token_follows_are_an_error(
+    logits: list[float], message: str, temperature: float, top_k: int
+) -> None:
+    array = np.array(logits, np.float32)
+    for adjust, source in ((None, "the model"), (lambda logits, ids: logits, "option 'logits'")):
+        options = SamplingOptions(temperature=temperature, top_k=top_k, adjust=adjust)
+        with pytest.raises(OperationError, match=f"{message}, which {source}"):
+            Sampler(options).choose(array, [])
+
+
+def test_an_infinite_logit_is_certain() -> None:
+    logits = np.array([3, np.inf, 2, np.inf], np.float32)
+    options = SamplingOptions(temperature=1.0, repetition_penalty=2.0, top_k=3, top_p=0.9)
+    assert {Sampler(options).choose(logits, [1, 2]) for _ in range(20)} == {1}
 
 
 def test_repeated_tokens_become_less_likely() -> None:

@@ -174,6 +174,11 @@ def _ends(model: Model) -> _Ends:
             caches.append((name, following[0]))
         if not all(isinstance(inputs[name][axis], int) for axis in (1, 3)):
             wrong.append(f"the numbers of heads and of elements in {name!r} {inputs[name]}")
+    opens = {name: inputs[name][:2] for name in roles.values()}
+    opens |= {name: inputs[name][:3:2] for name in pasts}
+    for name, sizes in opens.items():
+        if any(isinstance(size, int) for size in sizes):
+            wrong.append(f"an open batch and an open length of {name!r} {inputs[name]}")
     others = [name for name in results if name not in {one for _, one in caches}]
     logits = "logits" if "logits" in others else next(iter(others), "")
     if "logits" not in others and len(others) != 1:

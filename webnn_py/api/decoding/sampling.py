@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.graph import MLGraph
-from webnn_py.core.errors import ValidationError
+from webnn_py.core.errors import OperationError, ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.ir import Array
 
@@ -92,14 +92,17 @@ class Sampler:
 
         Raises:
             ValidationError: The user's function returned no logits of this shape.
+            OperationError: A logit is NaN, or all are -infinity.
         """
         options = self.options
         if options.adjust is not None:
             logits = _checked(options.adjust(logits.copy(), ids), logits)
         if options.repetition_penalty != 1 and len(ids):
             logits = penalized(logits, ids, options.repetition_penalty)
-        if options.temperature == 0:
-            return int(logits.argmax())
+        best = int(logits.argmax())
+        _check_best(float(logits[best]), options)
+        if options.temperature == 0 or np.isinf(logits[best]):
+            return best
         tokens, chances = filtered(logits, options.temperature, options.top_k, options.top_p)
         order = np.argsort(tokens)  # as devices do, which do not sort by likelihood
         tokens, ends = tokens[order], np.cumsum(chances[order])
@@ -116,6 +119,14 @@ def _checked(made: Any, logits: Array) -> Array:
             f" float32{list(logits.shape)}"
         )
     return array.reshape(logits.shape).astype(np.float32, copy=False)
+
+
+def _check_best(logit: float, options: SamplingOptions) -> None:
+    """Check the largest logit, which is NaN if any is."""
+    if np.isnan(logit) or logit == -np.inf:
+        what = "a logit is NaN" if np.isnan(logit) else "all logits are -infinity"
+        source = "the model computed" if options.adjust is None else "option 'logits' returned"
+        raise OperationError(f"no token can follow, as {what}, which {source}")
 
 
 def penalized(logits: Array, ids: Sequence[int], penalty: float) -> Array:
