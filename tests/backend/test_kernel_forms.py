@@ -187,6 +187,28 @@ def _by_matrices(features: Features) -> None:
         weights = b.constant(np.ones((128, 16), np.int8))
         return {"y": b.matmul_integer(b.input("a", "int8", [40, 128]), weights)}
 
+    def in_halves(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        """Constant and other operands, with rests and without; images of both layouts."""
+        a, c = b.input("a", "float32", [2048, 2048]), b.input("c", "float32", [2048, 1032])
+        made = [b.matmul(a, c)]
+        for columns in (1032, 1030):
+            made.append(b.matmul(a, b.constant(np.ones((2048, columns), np.float32))))
+        batches = b.input("e", "float32", [2, 1100, 1024]), b.input("f", "float32", [2, 1024, 1030])
+        made.append(b.matmul(*batches))
+        layouts: tuple[tuple[Literal["nchw", "nhwc"], Literal["oihw", "ohwi"]], ...]
+        layouts = ("nchw", "oihw"), ("nhwc", "ohwi")
+        for layout, filter_layout in layouts:
+            sizes = {"n": 1, "c": 256, "h": 64, "w": 64}
+            x = b.input(layout, "float32", [sizes[letter] for letter in layout])
+            sizes = {"o": 256, "i": 256, "h": 3, "w": 3}
+            w = np.ones([sizes[letter] for letter in filter_layout], np.float32)
+            filters = b.constant(w), b.input(filter_layout, "float32", w.shape)
+            options: Any = {"input_layout": layout, "filter_layout": filter_layout}
+            made += [b.conv2d(x, one, **options) for one in filters]
+        return {str(i): one for i, one in enumerate(made)}
+
+    high = dataclasses.replace(features, float32_precision="high")
+    assert list(kernels_of(legal(in_halves, high), high))
     bound = dataclasses.replace(features, binding_bytes=4096)
     assert list(kernels_of(legal(in_parts, bound), bound))
     for what in (product, attention, of_casts, packed, of_codes, of_images):
