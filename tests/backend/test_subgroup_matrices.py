@@ -176,7 +176,10 @@ def test_convolutions(matrices: tuple[MLContext, list[str]]) -> None:
 
 
 @anywhere
-@pytest.mark.parametrize(("rows", "keys", "depth", "width"), [(40, 70, 16, 20), (20, 70, 112, 20)])
+@pytest.mark.parametrize(
+    ("rows", "keys", "depth", "width"),
+    [(40, 70, 16, 20), (20, 70, 112, 20), (20, 70, 36, 150), (20, 20, 160, 160)],
+)
 def test_attention(
     matrices: tuple[MLContext, list[str]], rows: int, keys: int, depth: int, width: int
 ) -> None:

@@ -55,11 +55,12 @@ Weights reach 2^8, which float16 holds as precisely as 1.
 
 LOG2_E = math.log2(math.e)
 
-MAX_SIZE = 128
+MAX_SIZE = 160
 """Depth of queries and keys, and width of values, that fit into registers."""
 
-MAX_SMALL_SIZE = 64
-"""Depth and width up to which tiles of few keys are faster."""
+SIZES_OF_MORE_KEYS = range(65, 129)
+"""Depths and widths whose tiles are faster with more keys: less is faster with less memory, and of
+more, registers would spill."""
 
 PADDING = 8
 """Elements between two rows in workgroup memory, so that they begin in different banks.
@@ -110,10 +111,11 @@ class SubgroupAttention:
         self.may_end_early = operands.may_end_early(tile.keys)
 
     def _choose_tile(self) -> SubgroupTile:
-        """Return the tile: fewer subgroups where there are few rows."""
-        keys = 16 if max(self.deep, self.wide) <= MAX_SMALL_SIZE else 32
+        """Return the tile: fewer subgroups where there are few or large rows."""
+        size = max(self.deep, self.wide)
         workgroups = sampled(self.batches * -(-self.rows // (8 * self.shape.m)))
-        return SubgroupTile(keys, 8 if workgroups >= MIN_WORKGROUPS else 4)
+        is_many = workgroups >= MIN_WORKGROUPS and size < SIZES_OF_MORE_KEYS.stop
+        return SubgroupTile(32 if size in SIZES_OF_MORE_KEYS else 16, 8 if is_many else 4)
 
     @property
     def _arrays(self) -> dict[str, WorkgroupArray]:
