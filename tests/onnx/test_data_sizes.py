@@ -29,6 +29,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.api.view.facts import facts_of
 from webnn_py.onnx import add_to, load
 
 Feeds = Mapping[str, Any]
@@ -254,6 +255,16 @@ ONE_GRAPH = {"the chosen ones", "columns of the chosen ones"}
 
 def model_of(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
+
+
+def test_listings_show_what_the_host_chooses(cpu: MLContext) -> None:
+    graph = load(model_of(BOXES), cpu)
+    facts = facts_of(graph, {})
+    assert [tensor.name for tensor in facts.inputs] == [*graph.inputs]
+    (choice,) = (node for node in facts.nodes if node.operator == "choose")
+    assert choice.engine == "host"
+    assert str(choice.outputs[0]) == "int64[places,3]"
+    assert {node.engine for node in facts.nodes if node is not choice} == {facts.engine}
 
 
 def computed(context: MLContext, graph: MLGraph, feeds: Feeds) -> dict[str, Any]:

@@ -281,6 +281,10 @@ def compiled_of(graph: object) -> CompiledGraph:
     return graph._compiled
 
 
+CHOOSE = "choose"
+"""The operator in undivided recipes for contents that the host computes between two stages."""
+
+
 def undivided_of(graph: object) -> tuple[Session, Graph] | None:
     """Return the session and the whole recipe of an MLGraph that is compiled in stages, or None."""
     return graph._undivided if isinstance(graph, CompiledOwner) else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.compiled import CHOOSE, CompiledGraph
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
 from webnn_py.api.signature import Signature
@@ -77,8 +77,10 @@ class StagedGraph(MLGraph):
         )
         self._results = {n: value for n, value in recipe.outputs if n not in outputs}
         read = {value for node in recipe.nodes for value in node.operands}
+        nodes = [*_with_choices(recipe, self._counted)]
+        read -= {value for node in nodes for value in node.outputs}
         inputs = [v for v in recipe.inputs if v.name not in carriers or v in read]
-        whole = recipe.replace(inputs=inputs, outputs=self._results.items())
+        whole = recipe.replace(inputs=inputs, nodes=nodes, outputs=self._results.items())
         self._undivided = session, whole
         public = Signature.of(whole)
         self._outputs = public.public("outputs")
@@ -220,6 +222,22 @@ class StagedGraph(MLGraph):
 
     def __repr__(self) -> str:
         return f"<MLGraph in {len(self._stages)} stages {self._inputs} -> {self._outputs}>"
+
+
+def _with_choices(recipe: Graph, counted: Iterable[CountedSize]) -> Iterator[Node]:
+    """Yield the nodes, and before its first reader what computes a tensor on the host."""
+    carriers = {value.name: value for value in recipe.inputs}
+    outputs = dict(recipe.outputs)
+    waiting = {
+        carriers[size.carrier]: Node(CHOOSE, (outputs[size.output],), {}, (carriers[size.carrier],))
+        for size in counted
+        if size.choose is not None
+    }
+    for node in recipe.nodes:
+        for value in node.operands:
+            if value in waiting:
+                yield dataclasses.replace(waiting.pop(value), label=node.label)
+        yield node
 
 
 def _split(recipe: Graph, counted: Iterable[CountedSize]) -> list[Graph]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from webnn_py.api.compiled import CompiledOwner, compiled_of, undivided_of
+from webnn_py.api.compiled import CHOOSE, CompiledOwner, compiled_of, undivided_of
 from webnn_py.api.view.formats import format_bytes, format_shape
 from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Step, Steps
@@ -147,7 +147,9 @@ def facts_of(graph: CompiledOwner, sizes: Mapping[str, int]) -> Facts:
     undivided = undivided_of(graph)
     if undivided is not None:
         session, recipe = undivided
-        return _Description(recipe, {}, None, session.engine.name).facts(session.device_type)
+        engine = session.engine.name
+        engines = {node: "host" if node.op == CHOOSE else engine for node in recipe.nodes}
+        return _Description(recipe, engines, None, engine).facts(session.device_type)
     compiled = compiled_of(graph)
     session, recipe = compiled.session, compiled.recipe
     open_sizes = recipe.open_sizes
