@@ -158,7 +158,7 @@ class Operand:
     Args:
         builder: The kernel's builder.
         value: The operand.
-        name: Name of the add_loader function for an operand that is no strided memory.
+        name: Name of the function that loads an operand which is no strided memory.
         batch: The product's batch dimensions.
         compute: Type of loaded elements, as of `GemmProblem`.
     """
@@ -209,7 +209,7 @@ class Operand:
         return True
 
     def index(self, batch: Index, row: Index, column: Index) -> Index:
-        """Return the index of an element, in the buffer or for the add_loader."""
+        """Return the index of an element, in the buffer or for the function that loads it."""
         if self._strided is None:
             rows, columns = self._value.shape[-2:]
             if self._row_step is not None:
