@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backend.tensors import ONES, tensor
+from tests.graphs import doubling
 from tests.onnx.models import model
 from tests.onnx.voice_model import voice
 from webnn_py import (
@@ -402,6 +404,58 @@ def test_timelines_order_all_stages(anywhere: MLContext) -> None:
         return await task
 
     np.testing.assert_array_equal(asyncio.run(ordered())["places"], np.nonzero(np.round(ROWS)))
+
+
+def test_no_other_work_comes_between_stages(anywhere: MLContext) -> None:
+    """CHOSEN reads x in both stages, and writes its values in the second."""
+    graph = load(model_of(CHOSEN), anywhere)
+    x, values = tensor(anywhere, np.float32([[1, 0, 2]])), tensor(anywhere, np.zeros(2, np.float32))
+    array = np.zeros(2, np.float32)
+
+    async def ordered() -> None:
+        execution = MLAwaitedExecution(anywhere)
+        runs = [
+            asyncio.ensure_future(execution.compute(graph, {"x": x}, {"values": to}))
+            for to in (values, array)
+        ]
+        await asyncio.sleep(0)
+        anywhere.write_tensor(x, np.float32([[5, 6, 0]]))
+        read = await anywhere.read_tensor_async(values)
+        np.testing.assert_array_equal(read, [-1, -2])
+        for run in runs:
+            np.testing.assert_array_equal((await run)["places"], [[0, 0], [0, 2]])
+        np.testing.assert_array_equal(array, [-1, -2])
+        found = await execution.compute(graph, {"x": x})
+        np.testing.assert_array_equal(found["values"], [-5, -6])
+
+    asyncio.run(asyncio.wait_for(ordered(), 60))
+
+
+def test_stages_count_as_one_signaller(anywhere: MLContext) -> None:
+    graph, feeds = load(model_of(CHOSEN), anywhere), {"x": np.float32([[1, 0, 2]])}
+    execution = MLAwaitedExecution(anywhere)
+    x, y, z = (tensor(anywhere, ONES) for _ in range(3))
+
+    async def cycle(gate: Timeline, done: Timeline) -> None:
+        other = doubling(anywhere)
+        anywhere.dispatch(other, {"x": x}, {"y": y}, sync=[done(wait=1), gate(signal=1)])
+        with pytest.raises(OperationError, match="can never run"):
+            await execution.compute(graph, feeds, sync=[gate(wait=1), done(signal=1)])
+
+    async def freed(first: Timeline, second: Timeline) -> None:
+        gate, other = Timeline(), doubling(anywhere)
+        points = [gate(wait=1), first(signal=1)]
+        run = asyncio.ensure_future(execution.compute(graph, feeds, sync=points))
+        await asyncio.sleep(0)
+        anywhere.dispatch(other, {"x": x}, {"y": y}, sync=[first(wait=1), second(signal=1)])
+        anywhere.dispatch(other, {"x": x}, {"y": z}, sync=[second(wait=1), first(signal=1)])
+        gate.signal(1)
+        await run
+        assert first.value == 1
+        np.testing.assert_array_equal(await anywhere.read_tensor_async(z), ONES * 2)
+
+    for case in (cycle, freed):
+        asyncio.run(asyncio.wait_for(case(Timeline(), Timeline()), 60))
 
 
 def test_a_stage_that_fails_fails_the_waits_for_its_signal(cpu: MLContext) -> None:

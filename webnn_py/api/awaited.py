@@ -14,6 +14,7 @@ from webnn_py.api.compiled import CompiledGraph, compiled_of
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.runs import (
+    HeldPlace,
     Points,
     computed,
     done,
@@ -30,7 +31,8 @@ from webnn_py.api.signature import Arguments, Signature
 from webnn_py.api.staged_graph import StagedGraph, Steps
 from webnn_py.api.tensor import repeated
 from webnn_py.core import convert
-from webnn_py.core.errors import ContextLostError, DataError, NotSupportedError
+from webnn_py.core.completion import CANCELLED
+from webnn_py.core.errors import ContextLostError, DataError, NotSupportedError, OperationError
 from webnn_py.core.lru_cache import LRUCache
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.open_dims import check_name
@@ -192,24 +194,34 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             name: value.copy() if isinstance(value, np.ndarray) else value
             for name, value in convert.mapping(inputs, "inputs", DataError).items()
         }
-        run = self._awaited_stages(graph.steps(copied, outputs), waits)
+        targets = {} if outputs is None else convert.mapping(outputs, "outputs", DataError)
+        steps = graph.steps(copied, targets)
+        place = functools.partial(
+            HeldPlace, self._session, copied, targets, waits, [*graph.outputs]
+        )
+        run = self._awaited_stages(steps, waits, place)
         return promising(run, [*graph.outputs], waits)
 
-    async def _awaited_stages(self, steps: Steps, waits: Points) -> dict[str, Any]:
+    async def _awaited_stages(
+        self, steps: Steps, waits: Points, hold: Callable[[], HeldPlace]
+    ) -> dict[str, Any]:
         before = tuple(point.timeline(wait=point.wait) for point in waits if point.wait is not None)
+        place = hold()
         try:
             step = next(steps)
             while True:
                 if callable(step):
                     step = steps.send(await self._session.await_builder(step))
                 else:
-                    step = steps.send(await self.compute(*step, sync=before))
+                    sync = (*before, *place.next_stage())
+                    step = steps.send(await self.compute(*step, sync=sync))
                     before = ()
         except StopIteration as end:
             results: dict[str, Any] = end.value
-        for point in waits:
-            if point.signal is not None:
-                point.timeline.signal(point.signal)
+        except BaseException as error:
+            place.fail(error if isinstance(error, Exception) else OperationError(CANCELLED))
+            raise
+        await place.end()
         return results
 
     def _given(

@@ -35,6 +35,8 @@ MAX_END_BYTES = 1 << 20
 """Bytes of an output that a run between tensors reads back to notice its end: a megabyte takes an
 H100 0.1 ms, and the checks that are left out take up to 0.6.
 """
+MAX_STAGES = 1 << 32
+"""Value of a staged run's timeline at its end, above those of its stages."""
 COMPILED = "compilation"
 """Label of the timeline that a run waits for until it is compiled, in messages."""
 
@@ -167,6 +169,71 @@ async def _end(run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -
         await wait_or_cancel(run.end, run.cancellation, withdraw, settle=given.writes_given)
     finally:
         run.release()
+
+
+class HeldPlace:
+    """The place of a run in stages in its context's order.
+
+    Later work that shares tensors or output arrays with the run waits for its end. The stages
+    overtake it: the operation that holds the place waits for a timeline that they signal.
+
+    Args:
+        session: Session of the context.
+        inputs: The user's inputs.
+        outputs: The user's outputs.
+        sync: Timeline points that the run waits for and signals.
+        names: Names of its outputs.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        sync: Points,
+        names: Iterable[str],
+    ) -> None:
+        self._queue = session.queue
+        self._stages = Timeline(label="stages")
+        self._count = 0
+        self._signals = [point for point in sync if point.signal is not None]
+        reads, writes = _tensors_among(session, inputs), _tensors_among(session, outputs)
+        arrays = [one for one in outputs.values() if isinstance(one, np.ndarray)]
+        self._operation: Operation | None = None
+        if reads or writes or arrays or sync:
+            self._operation = Operation(
+                _nothing,
+                _ignore,
+                (self._stages(wait=MAX_STAGES), *sync),
+                reads=reads,
+                writes=(*writes, *map(region_of, arrays)),
+                title=title_of(names),
+            )
+            self._queue.submit(self._operation)
+
+    def next_stage(self) -> Points:
+        """Return what the next stage signals."""
+        self._count += 1
+        return () if self._operation is None else (self._stages(signal=self._count),)
+
+    async def end(self) -> None:
+        """Let later work run, and return when the timelines have reached the run's points."""
+        self._stages.signal(MAX_STAGES)
+        for point in self._signals:
+            assert point.signal is not None
+            await point.timeline.wait_async(point.signal)
+
+    def fail(self, error: BaseException) -> None:
+        """Let later work run, and fail the run's signals."""
+        if self._operation is not None:
+            self._operation.fail_signals(error)
+            self._queue.withdraw(self._operation)
+
+
+def _tensors_among(session: Session, given: Mapping[str, Any]) -> list[TensorMemory]:
+    """Return the memory of the context's own tensors that are there."""
+    found = [one._memory for one in given.values() if isinstance(one, MLTensor)]
+    return [one for one in found if one.session is session and one.storage is not None]
 
 
 def promising(run: AwaitableRun, names: Sequence[str], waits: Points) -> AwaitableRun:
