@@ -171,9 +171,15 @@ class Signature:
         missing = [name for name in self._open_sizes if name not in found]
         if missing:
             self._check_names(read, {}, bound, error, constants.places)
+            tells = [
+                f"{shown(name)} {list(one.shape)}"
+                for name, one in self.inputs.items()
+                if not symbols_of(one.shape).keys().isdisjoint(missing)
+            ]
             raise error(
-                f"the size of {', '.join(missing)} does not follow from the inputs; give an array"
-                ' of that shape, or {"resource": ..., "dimensions": [...]}'
+                f"the size of {', '.join(missing)} does not follow from the inputs; give"
+                f" {' or '.join(tells)} as an array of that shape, or as"
+                ' {"resource": ..., "dimensions": [...]}'
             )
         return found
 
