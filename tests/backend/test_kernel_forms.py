@@ -181,6 +181,19 @@ def _by_matrices(features: Features) -> None:
             made.append(b.quantize_linear(y, scale, zero_point))
         return {str(i): one for i, one in enumerate(made)}
 
+    def of_parts(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        """Attention over parts of one product; rows that are equally far apart, and others."""
+        y = b.matmul(b.input("x", "float16", [2, 64, 64]), b.constant(np.ones((64, 192), "f2")))
+        parts = [b.reshape(one, [2, 64, 2, 32]) for one in b.split(y, 3, axis=2)]
+        made = b.scaled_dot_product_attention(
+            *(b.transpose(one, permutation=[0, 2, 1, 3]) for one in parts)
+        )
+        results = {"y": made}
+        for count in (63, 64):
+            rows = b.reshape(b.slice(y, [0, 0, 0], [2, count, 64]), [2 * count, 64])
+            results[str(count)] = b.matmul(rows, b.constant(np.ones((64, 64), "f2")))
+        return results
+
     product = test_gemm_kernels.multiplied("float16", [256, 512], [512, 256], False, False)
 
     def in_parts(b: MLGraphBuilder) -> dict[str, MLOperand]:
@@ -211,7 +224,7 @@ def _by_matrices(features: Features) -> None:
     assert list(kernels_of(legal(in_halves, high), high))
     bound = dataclasses.replace(features, binding_bytes=4096)
     assert list(kernels_of(legal(in_parts, bound), bound))
-    for what in (product, attention, of_casts, packed, of_codes, of_images):
+    for what in (product, attention, of_parts, of_casts, packed, of_codes, of_images):
         assert list(kernels_of(legal(what, features), features))
 
 

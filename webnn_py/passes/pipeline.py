@@ -21,6 +21,7 @@ from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_ma
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.fuse_hard_swish import fuse_hard_swish
+from webnn_py.passes.join_products import join_products
 from webnn_py.passes.merge_duplicates import merge_duplicates
 from webnn_py.passes.multiply_integers import multiply_integers
 from webnn_py.passes.nhwc import to_nhwc
@@ -80,6 +81,7 @@ TILES: tuple[Pass, ...] = (
     sink_into_concat,
     convolve_transposed,
     to_nhwc,
+    join_products,
     lay_out_filters,
     transpose_float16_matrices,
 )

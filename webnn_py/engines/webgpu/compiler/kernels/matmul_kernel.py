@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from webnn_py.core import shapes
+from webnn_py.core.shape_tracing import is_traced
 from webnn_py.core.traced_queries import divides, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
@@ -76,15 +77,47 @@ def strided_view(
     if inner is not None and node.op == "transpose":
         steps = tuple(inner.strides[axis] for axis in node.attrs["permutation"])
         return Strided(inner.stored, steps, inner.offset)
-    if inner is None or not inner.is_row_major(operand):
+    if inner is None:
         return None
     if node.op == "reshape":
-        return Strided(inner.stored, shapes.strides(value.shape), inner.offset)
+        if inner.is_row_major(operand):
+            return Strided(inner.stored, shapes.strides(value.shape), inner.offset)
+        # Code for traced sizes would hold for few others.
+        is_traced_here = any(map(is_traced, (*operand.shape, *value.shape)))
+        ends = operand.shape, inner.strides, value.shape
+        found = None if is_traced_here else reshaped_strides(*ends)
+        return None if found is None else Strided(inner.stored, found, inner.offset)
+    if not inner.is_row_major(operand):
+        return None
     view = VIEWS[node.op](node, node.outputs.index(value))
     # A tile has more than one stride a dimension; a reverse has negative ones.
     if view.sizes != value.shape or any(step < 0 for step in view.strides):
         return None
     return Strided(inner.stored, view.strides, inner.offset + view.offset)
+
+
+def reshaped_strides(
+    shape: Sequence[int], strides: Sequence[int], reshaped: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Return the strides of a reshape of strided memory; None if no single stride fits.
+
+    Both shapes consist of runs of dimensions with equal products. A run keeps its place in memory
+    if its dimensions are equally spaced, as if they were one.
+    """
+    outer = [(size, step) for size, step in zip(shape, strides, strict=True) if size != 1]
+    found: list[int] = []
+    left, step = 1, 1
+    for size in reversed(reshaped):
+        if left == 1 and size != 1:
+            left, step = outer.pop()
+        while left % size:
+            more, stride = outer.pop() if outer else (0, 0)
+            if stride != step * left:
+                return None
+            left *= more
+        found.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(found))
 
 
 def reshaped_view(builder: KernelBuilder, value: Value) -> tuple[Value, Strided] | None:
