@@ -40,7 +40,7 @@ class Scarce:
             self.made.append(weakref.ref(buffer))
             return buffer
 
-        patch.setattr(device, "create_buffer", scarce)
+        patch.setitem(vars(device), "create_buffer", scarce)
 
     def kept(self) -> int:
         gc.collect()

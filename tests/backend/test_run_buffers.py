@@ -51,5 +51,5 @@ def test_a_buffer_is_as_large_as_needed_where_there_is_no_more_memory(
         return create(**given)
 
     buffers.get("a", 100, "one")
-    monkeypatch.setattr(gpu.device, "create_buffer", scarce)
+    monkeypatch.setitem(vars(gpu.device), "create_buffer", scarce)
     assert buffers.get("a", 132, "one").size == 132
