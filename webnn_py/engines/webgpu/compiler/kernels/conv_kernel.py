@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.compiler.code.functions import Function
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves
 from webnn_py.engines.webgpu.compiler.kernel_builder import F16X8, Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import SET4, emit_epilogue
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import WRITE4, emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import (
@@ -217,12 +217,14 @@ class Convolution:
         self, function: str, batch: Index, channel: Index, position: Index, value: str
     ) -> str:
         """Emit the statement that stores one output element of a group, or four by `put4`."""
-        own = self.split_batch(batch)[1] * self.per_group + channel
-        return self.put(function, self.place(batch, channel, position), own, value)
+        return f"{self.epilogue(function, batch, channel, position, value)};"
 
-    def made4(self, batch: Index, channel: Index, position: Index, value: str) -> str:
-        """Emit what `store` by `put4` stores."""
-        return self.store("made4", batch, channel, position, value).removesuffix(";")
+    def epilogue(
+        self, function: str, batch: Index, channel: Index, position: Index, value: str
+    ) -> str:
+        """Emit the call of an epilogue function for an output element of a group."""
+        own = self.split_batch(batch)[1] * self.per_group + channel
+        return self._call(function, self.place(batch, channel, position), own, value)
 
     def place(self, batch: Index, channel: Index, position: Index) -> Index:
         """Return the flat index of an output element of a group."""
@@ -235,12 +237,15 @@ class Convolution:
         return (image * self.area + position) * self.channels + own
 
     def put_at(self, function: str, place: Index, value: str) -> str:
-        """Emit the call of an epilogue function; derive the channel from the flat index."""
+        """Emit the store by an epilogue function; derive the channel from the flat index."""
         return self.put(function, place, self._channel(place), value)
 
     def put(self, function: str, place: Index, channel: Index, value: str) -> str:
-        """Emit the call of an epilogue function."""
-        return f"{declared(function)}({place}, {channel}, {value});"
+        """Emit the store by an epilogue function."""
+        return f"{self._call(function, place, channel, value)};"
+
+    def _call(self, function: str, place: Index, channel: Index, value: str) -> str:
+        return f"{declared(function)}({place}, {channel}, {value})"
 
     def emit_epilogue(self) -> None:
         """Add the epilogue functions that `put` calls, with a channel parameter."""
@@ -413,10 +418,10 @@ def _nhwc_problem(conv: Convolution) -> GemmProblem:
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))
         if vector
         else None,
-        made4=(lambda batch, row, col, value: conv.made4(batch, col, row, value))
+        result4=(lambda batch, row, col, value: conv.epilogue("result4", batch, col, row, value))
         if vector
         else None,
-        set4=lambda batch, row, col, made: f"{SET4}({conv.place(batch, col, row)}, {made});",
+        write4=lambda batch, row, col, made: f"{WRITE4}({conv.place(batch, col, row)}, {made});",
     )
 
 

@@ -19,7 +19,7 @@ from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 PUT, PUT4, _TAIL = declared("put"), declared("put4"), declared("tail")
-MADE4, SET4 = declared("made4"), declared("set4")
+RESULT4, WRITE4 = declared("result4"), declared("write4")
 _TAIL_NEAR = declared("tail_near")
 
 
@@ -32,8 +32,8 @@ def emit_epilogue(
 ) -> None:
     """Add the functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
 
-    With a channel they are `put(i, channel, total)` and `put4(i, channel, total)`. `made4` has the
-    parameters of `put4` and returns what that stores; `set4(i, made)` stores it.
+    With a channel they are `put(i, channel, total)` and `put4(i, channel, total)`. `result4` has
+    the parameters of `put4` and returns what that stores; `write4(i, made)` stores it.
 
     Args:
         builder: The kernel's builder.
@@ -90,8 +90,8 @@ def emit_epilogue(
         parameters4, to4 = f"{parameters}, t: vec4<{compute}>", f"{OUT}[{to} >> 2u]"
         builder.functions += [
             Function.of("put4", parameters4, "", f" {read}{to4} = {four}; "),
-            Function.of("made4", parameters4, kind, f" {read}return {four}; "),
-            Function.of("set4", f"i: u32, made: {kind}", "", f" {to4} = made; "),
+            Function.of("result4", parameters4, kind, f" {read}return {four}; "),
+            Function.of("write4", f"i: u32, made: {kind}", "", f" {to4} = made; "),
         ]
     builder.functions.append(Function.of("put", f"{parameters}, t: {compute}", "", put))
 

@@ -409,7 +409,7 @@ class _Writer:
         """Emit the stores of all result matrices, through shared memory."""
         if loops_stores(self.problem, len(self.results)):
             return self._store_loop(guards)
-        if self.vectors and self.problem.made4 is not None and not self.is_split:
+        if self.vectors and self.problem.result4 is not None and not self.is_split:
             count = VECTORS_AT_ONCE // self.vectors
             groups = (self.results[i : i + count] for i in range(0, len(self.results), count))
             return [line for group in groups for line in self._store_group(guards, group)]

@@ -343,7 +343,7 @@ class _TileWriter:
             )
             for value, place in places.items()
         }
-        if self.problem.made4 is not None:
+        if self.problem.result4 is not None:
             return store_together(self.problem, guards, indices)
         rows: dict[str, list[str]] = {}
         for value, (row, col) in indices.items():

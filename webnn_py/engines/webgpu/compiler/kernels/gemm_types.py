@@ -129,9 +129,9 @@ class GemmProblem:
             of C may wait, or of four with `store4`.
         store: `store(batch, row, col, value)`: statements that store one element of C.
         store4: The same for a vec4 of consecutive columns; n must be a multiple of 4.
-        made4: `made4(batch, row, col, value)`: expression of what `store4` stores, if several
+        result4: `result4(batch, row, col, value)`: expression of what `store4` stores, if several
             should be computed before any is stored.
-        set4: `set4(batch, row, col, made)`: statements that store it.
+        write4: `write4(batch, row, col, made)`: statements that store it.
         k_run: Extent of k within which B's hooks need no new division; divides k. 1 if there is
             none. A tile within one run divides once for all its elements.
         looped: Whether small tiles loop over steps of k, however large the product.
@@ -161,8 +161,8 @@ class GemmProblem:
     partial: LoadHook | None = None
     store: StoreHook
     store4: StoreHook | None = None
-    made4: StoreHook | None = None
-    set4: StoreHook | None = None
+    result4: StoreHook | None = None
+    write4: StoreHook | None = None
     k_run: int = 1
     looped: bool = False
     long_stores: bool = False
@@ -250,7 +250,7 @@ class GemmProblem:
 
     @property
     def halves(self) -> int:
-        """Elements of matrices for one element of an operand."""
+        """Numbers in the matrices for each element of an operand: 2 where it is split in halves."""
         return 2 if self.compute == "split" else 1
 
     @property
@@ -295,8 +295,8 @@ class GemmProblem:
             b8=None if a8 is None else lambda batch, k, col: a8(batch, col, k),
             store=lambda batch, row, col, value: store(batch, col, row, value),
             store4=None,
-            made4=None,
-            set4=None,
+            result4=None,
+            write4=None,
             a_major="m" if self.b_major == "n" else "k",
             b_major="n" if self.a_major == "m" else "k",
         )

@@ -272,12 +272,12 @@ def store_together(
     stores takes its whole latency.
 
     Args:
-        problem: The problem, with `made4`.
+        problem: The problem, with `result4`.
         guards: Which places may be outside.
         places: Row and column of each vec4, by the name of its variable.
     """
-    assert problem.made4 is not None
-    assert problem.set4 is not None
+    assert problem.result4 is not None
+    assert problem.write4 is not None
     batch, lines = symbol("batch", problem.batch), ["{"]
     puts: list[str] = []
     for number, (value, (row, col)) in enumerate(places.items()):
@@ -288,13 +288,13 @@ def store_together(
         lines += [
             f"let row_{number} = {row};",
             f"let col_{number} = {col};",
-            f"let stored_{number} = {problem.made4(batch, *names, value)};",
+            f"let stored_{number} = {problem.result4(batch, *names, value)};",
         ]
         inside = [
             *([f"row_{number} < {u32(problem.m)}"] if guards.m else ()),
             *([f"col_{number} < {u32(problem.n)}"] if guards.n else ()),
         ]
-        put = problem.set4(batch, *names, f"stored_{number}")
+        put = problem.write4(batch, *names, f"stored_{number}")
         puts.append(f"if ({' && '.join(inside)}) {{ {put} }}" if inside else put)
     return [*lines, *puts, "}"]
 

@@ -17,10 +17,10 @@ from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import add_vec4_load
 from webnn_py.engines.webgpu.compiler.inplace_concat import is_row_major
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import (
-    MADE4,
     PUT,
     PUT4,
-    SET4,
+    RESULT4,
+    WRITE4,
     emit_epilogue,
 )
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
@@ -446,10 +446,10 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         store4=(lambda batch, row, col, value: f"{PUT4}({place(batch, row, col)}, {value});")
         if builder.vector_out
         else None,
-        made4=(lambda batch, row, col, value: f"{MADE4}({place(batch, row, col)}, {value})")
+        result4=(lambda batch, row, col, value: f"{RESULT4}({place(batch, row, col)}, {value})")
         if builder.vector_out
         else None,
-        set4=lambda batch, row, col, made: f"{SET4}({place(batch, row, col)}, {made});",
+        write4=lambda batch, row, col, made: f"{WRITE4}({place(batch, row, col)}, {made});",
     )
     return Product(
         problem,

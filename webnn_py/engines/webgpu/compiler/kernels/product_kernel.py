@@ -73,7 +73,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     limits, kind = gemm_limits(builder), builder.features.kind
     problem = replace(
         product.problem,
-        made4=None if _adds_bias_only(builder, node) else product.problem.made4,
+        result4=None if _adds_bias_only(builder, node) else product.problem.result4,
         long_stores=_is_long(builder),
         partial=_partial(builder, product),
     )
@@ -210,7 +210,7 @@ def _partial_sums(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
         product.problem.divided(parts),
         store=store,
         store4=store4 if wide else None,
-        made4=None,
+        result4=None,
         partial=partial,
     )
     tile = matmul.emit_tile(problem, split.tile, gemm_limits(builder))
