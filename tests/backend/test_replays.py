@@ -81,6 +81,16 @@ def turning(context: MLContext, add: float = 1.0) -> MLGraph:
     return build(context, what)
 
 
+async def six_turns(
+    execution: MLAwaitedExecution, graph: MLGraph, x: MLTensor, y: MLTensor
+) -> tuple[MLTensor, MLTensor]:
+    """Compute from one tensor into the other; return the last result first."""
+    for _ in range(6):
+        await execution.compute(graph, {"x": x}, {"y": y})
+        x, y = y, x
+    return x, y
+
+
 def step(context: MLContext, graph: MLGraph, x: MLTensor, y: MLTensor) -> None:
     context.dispatch(graph, {"x": x}, {"y": y})
 
@@ -148,10 +158,7 @@ def test_awaited_runs_over_tensors_are_checked_once(
     monkeypatch.setattr(Signature, "on_device", noted)
 
     async def main() -> None:
-        x, y = tensor(context, X), tensor(context, X)
-        for _ in range(6):
-            await execution.compute(graph, {"x": x}, {"y": y})
-            x, y = y, x
+        x, y = await six_turns(execution, graph, tensor(context, X), tensor(context, X))
         np.testing.assert_array_equal(await context.read_tensor_async(x), X + 6)
         assert len(checked) == 2  # the tensors in turn
         y.destroy()
@@ -170,14 +177,9 @@ def test_awaited_runs_read_no_large_output_back(
     monkeypatch.setattr(runs, "MAX_END_BYTES", X.nbytes - 1)
     monkeypatch.setattr(tensor_operations, "read_async", None)
 
-    async def main() -> Any:
-        x, y = tensor(context, X), tensor(context, X)
-        for _ in range(6):
-            await execution.compute(graph, {"x": x}, {"y": y})
-            x, y = y, x
-        return x
-
-    np.testing.assert_array_equal(context.read_tensor_sync(asyncio.run(main())), X + 6)
+    x, y = tensor(context, X), tensor(context, X)
+    x, _ = asyncio.run(six_turns(execution, graph, x, y))
+    np.testing.assert_array_equal(context.read_tensor_sync(x), X + 6)
 
 
 def test_awaited_runs_over_tensors_tell_of_a_loss(context: MLContext) -> None:

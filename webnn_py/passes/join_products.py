@@ -20,7 +20,7 @@ from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
 MIN_ROWS = 64
-"""Least rows of products that gain; those of few rows are bound by reading their matrices."""
+"""Minimum number of rows: fewer gain nothing, as reading the matrices takes most of the time."""
 
 VECTOR = 8
 """Float16 that a kernel loads at once; parts of the result begin at multiples of it."""

@@ -220,9 +220,8 @@ def _from(
             return next(node.operands).shape == shape and node.output.shape == row
         return is_step(node, features) and node.output.shape in (shape, row)
 
-    most = (
-        MAX_LOOP_ELEMENTS // count_of(first) - 1
-    )  # passes over a row, without the one that writes
+    # Passes over a row, without the one that writes.
+    most = MAX_LOOP_ELEMENTS // count_of(first) - 1
     nodes: list[Node] = []
     longest = 0
     unread: dict[Value, int] = {}  # reads that are still to come, by value

@@ -126,7 +126,7 @@ def unit(top: Array) -> Array:
 
 
 def flops_of_split(node: Node) -> int:
-    """Return the operations of a product by halves: those of the product of float32."""
+    """Return the floating-point operations of the float32 product that a split one computes."""
     left, top = node.inputs[0], node.inputs[-1]
     assert left is not None
     assert top is not None
